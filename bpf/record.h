@@ -1,0 +1,94 @@
+/* What the BPF program and the bridge share: site descriptors, ring records, counters.
+ *
+ * The program is generic: it knows no tracepoint. The attach cookie selects a site, the site tells
+ * where each argument stands and where it goes in the record. */
+#ifndef CORETAP_RECORD_H
+#define CORETAP_RECORD_H
+
+#include <linux/types.h>
+
+/* Raise when any structure here changes: a resuming bridge must not read another layout. */
+#define RECORD_LAYOUT 1
+
+#define MAX_ARGS 12
+#define MAX_PROBES 64
+#define MAX_SITES 256
+
+enum operand_kind {
+	OPERAND_NONE,  /* a form that cannot be read; the argument is nil */
+	OPERAND_CONST, /* value */
+	OPERAND_REG,   /* register at base, shifted right by shift bits */
+	OPERAND_MEM,   /* user memory at base + (index << scale) + value */
+};
+
+/* Where one argument stands when the tracepoint fires. */
+struct operand {
+	__u8 kind;	/* enum operand_kind */
+	__u8 size;	/* 1, 2, 4 or 8 bytes */
+	__u8 is_signed; /* extend the sign to 64 bits */
+	__u8 scale;	/* MEM: the index counts in units of 1 << scale */
+	__u8 shift;	/* REG: 8 for %ah and its like, else 0 */
+	__u8 has_index; /* MEM: index is valid */
+	__u8 has_base;	/* MEM: base is valid */
+	__u8 unused;
+	__u16 base;  /* byte offset in the registers that a BPF uprobe sees, a multiple of 8 */
+	__u16 index; /* the same */
+	__u32 unused2;
+	__s64 value; /* CONST: the constant; MEM: displacement */
+};
+_Static_assert(sizeof(struct operand) == 24, "layout");
+
+enum argument_type {
+	ARGUMENT_INTEGER, /* the operand's value, 8 bytes */
+	ARGUMENT_HASH,	  /* the operand points to 32 bytes */
+	ARGUMENT_TEXT,	  /* the operand points to a NUL-terminated string */
+	ARGUMENT_SKIP,	  /* nothing is copied */
+};
+
+struct argument {
+	struct operand operand;
+	__u8 type; /* enum argument_type */
+	__u8 unused[3];
+	__u16 offset; /* of its slot, from the end of the record head, a multiple of 8 */
+	__u16 slot;   /* bytes of its slot, a multiple of 8 */
+};
+_Static_assert(sizeof(struct argument) == 32, "layout");
+
+struct site {
+	__u16 probe;	  /* index of its counters */
+	__u8 ring;	  /* enum socket_id */
+	__u8 n_args;
+	__u32 size;	  /* record bytes, head included: one of RECORD_SIZES */
+	struct argument args[MAX_ARGS];
+};
+_Static_assert(sizeof(struct site) == 8 + 32 * MAX_ARGS, "layout");
+
+/* Ring space is reserved in constant sizes, as the verifier demands. */
+#define RECORD_SIZES(X) X(64) X(128) X(256) X(448) X(640) X(1216)
+#define MAX_RECORD_SIZE 1216
+
+struct record {
+	__u64 time_ns;	  /* clock of the firing: TAI, or boot time where TAI is missing */
+	__u64 probe_lost; /* the probe's losses before this firing */
+	__u64 ring_lost;  /* the ring's losses before this firing */
+	__u32 pid;	  /* the process, in the initial namespace */
+	__u32 missing;	  /* bit i: argument i could not be read */
+	__u16 probe;
+	__u16 cut;	  /* bit i: text i was longer than its slot */
+	__u32 site;
+	__u8 slots[];
+};
+_Static_assert(sizeof(struct record) == 40, "layout");
+
+/* All only ever grow, and outlive the bridge when pinned. */
+struct probe_counters {
+	__u64 fired;
+	__u64 submitted;
+	__u64 lost;	 /* no room in the ring */
+	__u64 faults;	 /* arguments that could not be read */
+	__u64 truncated; /* texts or payloads that were cut */
+	__u64 unused[3]; /* a cache line each: firing threads do not share one */
+};
+_Static_assert(sizeof(struct probe_counters) == 64, "layout");
+
+#endif
