@@ -67,6 +67,9 @@ _Static_assert(sizeof(struct site) == 8 + 32 * MAX_ARGS, "layout");
 #define RECORD_SIZES(X) X(64) X(128) X(256) X(448) X(640) X(1216)
 #define MAX_RECORD_SIZE 1216
 
+/* The sizes that a text's slot can have, its final NUL included. */
+#define TEXT_SLOTS(X) X(16) X(32) X(144) X(272) X(512)
+
 struct record {
 	__u64 time_ns;	  /* clock of the firing: TAI, or boot time where TAI is missing */
 	__u64 probe_lost; /* the probe's losses before this firing */
@@ -90,5 +93,14 @@ struct probe_counters {
 	__u64 unused[3]; /* a cache line each: firing threads do not share one */
 };
 _Static_assert(sizeof(struct probe_counters) == 64, "layout");
+
+/* Memory that the programs and the bridge have in common. */
+struct shared {
+	__u32 gate;	/* 0: nothing is recorded. Opens after the last attach, closes before the first detach */
+	__u32 only_pid; /* 0: every process of the binary is recorded */
+	__u64 ring_lost[2];
+	__u64 unused[5];
+	struct probe_counters counters[MAX_PROBES];
+};
 
 #endif

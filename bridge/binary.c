@@ -1,0 +1,111 @@
+/* See binary.h. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/inotify.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "binary.h"
+#include "log.h"
+
+/* The signal that tells of a broken lease is SIGIO; the bridge reads it from its signalfd. */
+static int binary_guard(struct binary *b)
+{
+	char self[64];
+
+	b->inotify = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
+	if (b->inotify < 0)
+		return -errno;
+	/* By descriptor: the inode is watched, whatever name it has or namespace it is in. */
+	snprintf(self, sizeof(self), "/proc/self/fd/%d", b->fd);
+	if (inotify_add_watch(b->inotify, self, IN_MODIFY | IN_CLOSE_WRITE) < 0)
+		return -errno;
+	if (!fcntl(b->fd, F_SETLEASE, F_RDLCK)) {
+		b->leased = true;
+		return 0;
+	}
+	if (errno == EAGAIN)
+		return -ETXTBSY;
+	log_debug("%s: no lease on this file system (%s), inotify alone guards it", b->path,
+		  strerror(errno));
+	return 0;
+}
+
+int binary_open(struct binary *b, const char *path, const char *attach)
+{
+	char error[256];
+	struct stat st;
+	int err;
+
+	memset(b, 0, sizeof(*b));
+	b->inotify = -1;
+	snprintf(b->path, sizeof(b->path), "%s", path);
+	snprintf(b->attach, sizeof(b->attach), "%s", attach);
+	b->fd = open(attach, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+	if (b->fd < 0 || fstat(b->fd, &st)) {
+		err = -errno;
+		log_error("%s: cannot be opened: %s", path, strerror(-err));
+		goto out;
+	}
+	b->dev = st.st_dev;
+	b->ino = st.st_ino;
+	if (S_ISREG(st.st_mode)) {
+		err = binary_guard(b);
+		if (err == -ETXTBSY) {
+			log_error("%s: somebody is writing it: try again when the writer is done", path);
+			goto out;
+		}
+		if (err)
+			log_warning("%s: cannot be watched for writes: %s", path, strerror(-err));
+	}
+	err = probes_read(b->fd, path, &b->probes, error, sizeof(error));
+	if (err) {
+		log_error("%s", error);
+		goto out;
+	}
+	return 0;
+out:
+	binary_close(b);
+	return err;
+}
+
+void binary_close(struct binary *b)
+{
+	if (b->inotify >= 0)
+		close(b->inotify);
+	if (b->fd >= 0)
+		close(b->fd);
+	probes_free(&b->probes);
+	b->inotify = -1;
+	b->fd = -1;
+	b->leased = false;
+}
+
+void binary_release(struct binary *b)
+{
+	if (b->leased)
+		fcntl(b->fd, F_SETLEASE, F_UNLCK);
+	b->leased = false;
+}
+
+enum binary_change binary_changed(struct binary *b)
+{
+	char buffer[4096] __attribute__((aligned(__alignof__(struct inotify_event))));
+	enum binary_change change = BINARY_SAME;
+	ssize_t n;
+
+	while ((n = read(b->inotify, buffer, sizeof(buffer))) > 0) {
+		for (char *at = buffer; at < buffer + n;) {
+			const struct inotify_event *event = (const void *)at;
+
+			if (event->mask & IN_CLOSE_WRITE)
+				change = BINARY_CLOSED;
+			else if (event->mask & (IN_MODIFY | IN_Q_OVERFLOW) && change == BINARY_SAME)
+				change = BINARY_WRITTEN;
+			at += sizeof(*event) + event->len;
+		}
+	}
+	return change;
+}

@@ -1,0 +1,225 @@
+/* See node.h. */
+#include <ctype.h>
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "log.h"
+#include "node.h"
+
+/* Processes that match, for the one that is meant or for the message that there are several. */
+struct candidates {
+	struct process first;
+	size_t n;
+	char list[256];
+};
+
+static bool candidate_add(void *arg, const struct process *process)
+{
+	struct candidates *c = arg;
+	size_t used = strlen(c->list);
+
+	if (!c->n++)
+		c->first = *process;
+	snprintf(c->list + used, sizeof(c->list) - used, "%s%d (%.100s)", used ? ", " : "",
+		 process->pid, process->binary);
+	return true;
+}
+
+static void node_set(struct node *node, const struct process *process)
+{
+	node->process = *process;
+	node->pidfd = (int)syscall(SYS_pidfd_open, process->pid, 0);
+	snprintf(node->path, sizeof(node->path), "%s", process->binary);
+	snprintf(node->attach, sizeof(node->attach), "/proc/%d/exe", process->pid);
+}
+
+static int node_find_pid(struct node *node, pid_t pid, const char *why)
+{
+	struct process process;
+	int err = process_read(&process, pid);
+
+	if (err) {
+		log_error("%s: process %d: %s", why, pid,
+			  err == -ENOENT || err == -ESRCH ? "does not run" : strerror(-err));
+		return err == -EACCES || err == -EPERM ? -EPERM : -ESRCH;
+	}
+	node->fixed = true;
+	node_set(node, &process);
+	return 0;
+}
+
+static int node_find_file(struct node *node, const char *path)
+{
+	pid_t pid = process_from_file(path);
+
+	if (pid < 0) {
+		log_error("%s: %s", path,
+			  pid == -EINVAL ? "holds no process number" : strerror(-pid));
+		return -ESRCH;
+	}
+	return node_find_pid(node, pid, path);
+}
+
+static int node_find_datadir(struct node *node, const char *datadir)
+{
+	char path[PATH_MAX];
+
+	if (process_pid_file(datadir, path, sizeof(path))) {
+		log_error("%s: no PID file of a node in it: is it running, and is this its data directory?",
+			  datadir);
+		return -ESRCH;
+	}
+	return node_find_file(node, path);
+}
+
+static int node_find_running(struct node *node, const char *binary)
+{
+	struct candidates c = { .n = 0 };
+	struct stat st = { .st_ino = 0 };
+	int n;
+
+	if (binary && stat(binary, &st)) {
+		log_error("%s: %s", binary, strerror(errno));
+		return -ESRCH;
+	}
+	n = processes_scan(st.st_dev, st.st_ino, candidate_add, &c);
+	if (n < 0) {
+		log_error("/proc: %s", strerror(-n));
+		return n;
+	}
+	if (c.n > 1) {
+		log_error("several processes have the tracepoints, choose one with --pid: %s", c.list);
+		return -EMLINK;
+	}
+	if (c.n == 1) {
+		node_set(node, &c.first);
+		if (binary)
+			snprintf(node->path, sizeof(node->path), "%s", binary);
+		return 0;
+	}
+	if (binary) {
+		snprintf(node->path, sizeof(node->path), "%s", binary);
+		snprintf(node->attach, sizeof(node->attach), "%s", binary);
+		return 0;
+	}
+	log_error("no running process has Bitcoin Core's tracepoints: start the node first, or name its executable with --binary; `coretap probes BINARY` tells whether it has them");
+	return -ESRCH;
+}
+
+int node_find(struct node *node, const struct options *options)
+{
+	memset(node, 0, sizeof(*node));
+	node->pidfd = -1;
+	if (options->pid)
+		return node_find_pid(node, options->pid, "--pid");
+	if (options->pid_file)
+		return node_find_file(node, options->pid_file);
+	if (options->datadir)
+		return node_find_datadir(node, options->datadir);
+	return node_find_running(node, options->binary);
+}
+
+void node_close(struct node *node)
+{
+	if (node->pidfd >= 0)
+		close(node->pidfd);
+	node->pidfd = -1;
+}
+
+bool node_alive(const struct node *node)
+{
+	struct pollfd poll_fd = { .fd = node->pidfd, .events = POLLIN };
+
+	if (!node->process.pid)
+		return false;
+	if (node->pidfd < 0)
+		return !kill(node->process.pid, 0) || errno == EPERM;
+	return poll(&poll_fd, 1, 0) == 0;
+}
+
+static bool is_ignored(const struct node *node, pid_t pid)
+{
+	for (size_t i = 0; i < node->n_ignored; i++)
+		if (node->ignored[i] == (uint32_t)pid)
+			return true;
+	return false;
+}
+
+/* The list is small: those that are gone make room, then the oldest does. */
+static void ignore(struct node *node, pid_t pid)
+{
+	size_t kept = 0;
+
+	if (is_ignored(node, pid))
+		return;
+	for (size_t i = 0; i < node->n_ignored; i++)
+		if (!kill((pid_t)node->ignored[i], 0) || errno == EPERM)
+			node->ignored[kept++] = node->ignored[i];
+	if (kept == NODE_MAX_IGNORED)
+		memmove(node->ignored, node->ignored + 1, --kept * sizeof(node->ignored[0]));
+	node->ignored[kept++] = (uint32_t)pid;
+	node->n_ignored = kept;
+	log_warning("process %d runs the same binary as the node (%d): ignored", pid,
+		    node->process.pid);
+}
+
+enum node_verdict node_judge(struct node *node, pid_t pid, bool starting)
+{
+	struct process process;
+
+	if (pid == node->process.pid && !starting)
+		return NODE_KNOWN;
+	if (node->fixed || (!starting && is_ignored(node, pid)))
+		return pid == node->process.pid ? NODE_KNOWN : NODE_OTHER;
+	/* A number that starts again is a new process, even under the old number. */
+	if (pid == node->process.pid || !node_alive(node))
+		return NODE_NEW;
+	/* -daemon: the node goes on in a child, while its parent may wait until it is up. */
+	if (!starting && !process_read(&process, pid) && process.parent == node->process.pid)
+		return NODE_NEW;
+	ignore(node, pid);
+	return NODE_OTHER;
+}
+
+void node_follow(struct node *node, pid_t pid, uint64_t now)
+{
+	struct process process;
+
+	node_close(node);
+	if (process_read(&process, pid)) {
+		process = (struct process){ .pid = pid, .started_at = now };
+		snprintf(process.binary, sizeof(process.binary), "%s", node->path);
+	}
+	node->process = process;
+	node->pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
+}
+
+void node_gone(struct node *node)
+{
+	node_close(node);
+	node->process.pid = 0;
+}
+
+void node_label(const struct node *node, char *label, size_t size)
+{
+	const char *chain = node->process.pid ? process_chain(node->process.pid) : "main";
+	char host[33] = "";
+
+	gethostname(host, sizeof(host) - 1);
+	host[strcspn(host, ".")] = '\0';
+	for (char *c = host; *c; c++)
+		if (!isalnum((unsigned char)*c) && *c != '-' && *c != '_')
+			*c = '_';
+	if (!host[0])
+		strcpy(host, "node");
+	if (!strcmp(chain, "main"))
+		snprintf(label, size, "%s", host);
+	else
+		snprintf(label, size, "%.*s-%s", (int)(32 - 1 - strlen(chain)), host, chain);
+}

@@ -1,0 +1,49 @@
+/* The one node that is followed: finding it, telling its processes from others of the same binary,
+ * noticing its end. */
+#ifndef CORETAP_NODE_H
+#define CORETAP_NODE_H
+
+#include "options.h"
+#include "process.h"
+
+#define NODE_MAX_IGNORED 16
+
+struct node {
+	struct process process; /* pid 0: none runs */
+	int pidfd;		/* -1: none; readable once the process is gone */
+	bool fixed;		/* an option names the process: no other is ever the node */
+	uint32_t ignored[NODE_MAX_IGNORED]; /* other processes of the binary */
+	size_t n_ignored;
+	/* how to attach */
+	char path[PATH_MAX];   /* for people */
+	char attach[PATH_MAX]; /* for the kernel: through /proc/PID/exe where a process runs */
+};
+
+/* Finds the node that the options mean. Returns 0 (process.pid is 0 where only a binary is named and
+ * does not run yet), or -ESRCH or -EMLINK (several), said in the log. */
+int node_find(struct node *node, const struct options *options);
+void node_close(struct node *node);
+
+enum node_verdict {
+	NODE_KNOWN,  /* the process that is followed */
+	NODE_OTHER,  /* another one of the same binary: ignored */
+	NODE_NEW,    /* the node's next process: tell the end of the last one, then node_follow */
+};
+
+/* Judges the process that a record comes from; starting: the record is its start. */
+enum node_verdict node_judge(struct node *node, pid_t pid, bool starting);
+
+/* Follows pid from here on. What /proc no longer tells (it may be gone already) is filled in from
+ * the binary's path and now, Unix seconds. */
+void node_follow(struct node *node, pid_t pid, uint64_t now);
+
+/* Forgets the process, which is gone. */
+void node_gone(struct node *node);
+
+/* Whether the followed process still runs. */
+bool node_alive(const struct node *node);
+
+/* The default label: host name, and the chain unless it is main. */
+void node_label(const struct node *node, char *label, size_t size);
+
+#endif

@@ -1,0 +1,53 @@
+/* The command line of coretapd. */
+#ifndef CORETAP_OPTIONS_H
+#define CORETAP_OPTIONS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <sys/types.h>
+
+#include "publisher.h"
+
+#define MAX_GLOBS 64
+
+enum exit_code {
+	EXIT_OTHER = 1,
+	EXIT_USAGE = 2,		/* usage or configuration */
+	EXIT_NO_TRACEPOINTS = 3,
+	EXIT_PRIVILEGE = 4,
+	EXIT_ADDRESS = 5,	/* address or lock in use */
+	EXIT_NO_NODE = 6,
+};
+
+struct options {
+	/* which node */
+	const char *binary;
+	pid_t pid;
+	const char *pid_file;
+	const char *datadir;
+	const char *name; /* NULL: host name and chain */
+	/* which events */
+	const char *only[MAX_GLOBS];
+	size_t n_only;
+	const char *exclude[MAX_GLOBS];
+	size_t n_exclude;
+	/* where to */
+	unsigned int port;
+	const char *endpoints[N_SOCKETS][MAX_ENDPOINTS]; /* none: loopback tcp and ipc */
+	size_t subscriber_memory;
+	/* how */
+	size_t ring_bytes[N_SOCKETS];
+	unsigned int without; /* enum tracer_feature */
+	bool check;
+	bool verbose;
+};
+
+/* Fills options. Returns true to go on; false to end with *exit_code (help, version, or an error
+ * that was said in one line). */
+bool options_parse(struct options *options, int argc, char **argv, int *exit_code);
+
+/* Whether an event is wanted (arg is a struct options): --only and --exclude are globs over topics;
+ * events that are opt-in want an --only that matches. */
+bool options_select(const void *arg, const struct event_desc *event);
+
+#endif

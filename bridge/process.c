@@ -1,0 +1,280 @@
+/* See process.h. */
+#include <ctype.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <pwd.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "../protocol/catalogue.h"
+#include "probes.h"
+#include "process.h"
+
+/* Reads a small file of /proc whole; returns its length or -errno. The text is NUL-terminated. */
+static ssize_t file_read(const char *path, char *buffer, size_t size)
+{
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	ssize_t n;
+
+	if (fd < 0)
+		return -errno;
+	n = read(fd, buffer, size - 1);
+	if (n < 0)
+		n = -errno;
+	close(fd);
+	if (n >= 0)
+		buffer[n] = '\0';
+	return n;
+}
+
+static uint64_t boot_time(void)
+{
+	static uint64_t seconds; /* never changes while we run, and reading /proc/stat is not cheap */
+	char line[256];
+	FILE *f;
+
+	if (seconds)
+		return seconds;
+	f = fopen("/proc/stat", "re");
+	while (f && fgets(line, sizeof(line), f))
+		if (sscanf(line, "btime %lu", &seconds) == 1)
+			break;
+	if (f)
+		fclose(f);
+	return seconds;
+}
+
+int process_read(struct process *p, pid_t pid)
+{
+	char path[64], text[1024];
+	unsigned long long start;
+	const char *after;
+	struct stat st;
+	ssize_t n;
+
+	memset(p, 0, sizeof(*p));
+	p->pid = pid;
+	snprintf(path, sizeof(path), "/proc/%d/exe", pid);
+	if (stat(path, &st))
+		return -errno;
+	p->dev = st.st_dev;
+	p->ino = st.st_ino;
+	n = readlink(path, p->binary, sizeof(p->binary) - 1);
+	if (n < 0)
+		return -errno;
+	p->binary[n] = '\0';
+	snprintf(path, sizeof(path), "/proc/%d/stat", pid);
+	n = file_read(path, text, sizeof(text));
+	if (n < 0)
+		return (int)n;
+	/* The name in parentheses may itself hold blanks and parentheses. */
+	after = strrchr(text, ')');
+	if (!after ||
+	    sscanf(after + 1,
+		   " %*c %d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu",
+		   &p->parent, &start) != 2)
+		return -EBADMSG;
+	p->started_at = boot_time() + start / (unsigned long long)sysconf(_SC_CLK_TCK);
+	return 0;
+}
+
+/* Whether an executable has tracepoints that the catalogue knows. */
+static bool has_tracepoints(const char *path)
+{
+	struct probes probes;
+	char error[256];
+	bool found = false;
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+
+	if (fd < 0)
+		return false;
+	if (!probes_read(fd, path, &probes, error, sizeof(error))) {
+		for (size_t i = 0; i < probes.n_sites && !found; i++) {
+			char topic[128];
+			int len = snprintf(topic, sizeof(topic), "%s.%s", probes.sites[i].provider,
+					   probes.sites[i].name);
+
+			found = len > 0 && (size_t)len < sizeof(topic) &&
+				catalogue_find(topic, (size_t)len);
+		}
+		probes_free(&probes);
+	}
+	close(fd);
+	return found;
+}
+
+int processes_scan(dev_t dev, ino_t ino, bool (*found)(void *arg, const struct process *process),
+		   void *arg)
+{
+	struct {
+		dev_t dev;
+		ino_t ino;
+		bool has;
+	} seen[64]; /* many processes share few executables */
+	size_t n_seen = 0;
+	struct dirent *entry;
+	struct process p;
+	DIR *proc = opendir("/proc");
+	int n = 0;
+
+	if (!proc)
+		return -errno;
+	while ((entry = readdir(proc))) {
+		char path[64];
+		size_t i;
+		pid_t pid = (pid_t)strtol(entry->d_name, NULL, 10);
+
+		if (pid <= 0 || pid == getpid() || process_read(&p, pid))
+			continue;
+		if (ino && (p.dev != dev || p.ino != ino))
+			continue;
+		if (!ino) {
+			for (i = 0; i < n_seen; i++)
+				if (seen[i].dev == p.dev && seen[i].ino == p.ino)
+					break;
+			if (i == n_seen) {
+				snprintf(path, sizeof(path), "/proc/%d/exe", pid);
+				if (n_seen == sizeof(seen) / sizeof(seen[0]))
+					i = n_seen = 0;
+				seen[i].dev = p.dev;
+				seen[i].ino = p.ino;
+				seen[i].has = has_tracepoints(path);
+				n_seen++;
+			}
+			if (!seen[i].has)
+				continue;
+		}
+		n++;
+		if (!found(arg, &p))
+			break;
+	}
+	closedir(proc);
+	return n;
+}
+
+pid_t process_from_file(const char *path)
+{
+	char text[32];
+	ssize_t n = file_read(path, text, sizeof(text));
+	char *end;
+	long pid;
+
+	if (n < 0)
+		return (pid_t)n;
+	pid = strtol(text, &end, 10);
+	if (end == text || pid <= 0 || pid > INT_MAX || (*end && !isspace((unsigned char)*end)))
+		return -EINVAL;
+	return (pid_t)pid;
+}
+
+int process_pid_file(const char *datadir, char *path, size_t size)
+{
+	static const char *const chains[] = { "", "/regtest", "/signet", "/testnet4", "/testnet3" };
+	static const char *const names[] = { "bitcoind.pid", "bitcoin-node.pid" };
+
+	for (size_t c = 0; c < sizeof(chains) / sizeof(chains[0]); c++) {
+		for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+			snprintf(path, size, "%s%s/%s", datadir, chains[c], names[i]);
+			if (!access(path, F_OK))
+				return 0;
+		}
+	}
+	return -ENOENT;
+}
+
+static const char *const chain_names[] = { "main", "test", "testnet4", "signet", "regtest" };
+#define N_CHAINS (sizeof(chain_names) / sizeof(chain_names[0]))
+
+/* "regtest", "regtest=1" or "chain=regtest"; NULL when the setting names no chain. */
+static const char *setting_chain(const char *setting)
+{
+	static const char *const flags[N_CHAINS] = { NULL, "testnet", "testnet4", "signet",
+						     "regtest" };
+
+	for (size_t i = 0; i < N_CHAINS; i++) {
+		size_t len;
+
+		if (!strncmp(setting, "chain=", 6) && !strcmp(setting + 6, chain_names[i]))
+			return chain_names[i];
+		if (!flags[i])
+			continue;
+		len = strlen(flags[i]);
+		if (!strncmp(setting, flags[i], len) &&
+		    (!setting[len] || !strcmp(setting + len, "=1")))
+			return chain_names[i];
+	}
+	return NULL;
+}
+
+/* The chain in bitcoin.conf's first part: sections in brackets speak of one chain each. */
+static const char *config_chain(pid_t pid, const char *path)
+{
+	char line[1024], rooted[PATH_MAX];
+	const char *chain = NULL;
+	FILE *f;
+
+	/* As the process sees it: it may live in another mount namespace. */
+	snprintf(rooted, sizeof(rooted), "/proc/%d/root%s", pid, path);
+	f = fopen(rooted, "re");
+	if (!f)
+		return NULL;
+	while (!chain && fgets(line, sizeof(line), f) && line[0] != '[') {
+		char setting[64];
+
+		if (sscanf(line, " %63[^ \t\n#=] = %*s", setting) == 1) {
+			char *value = strchr(line, '=');
+			size_t len = strlen(setting);
+			char word[32] = "";
+
+			if (value && sscanf(value + 1, " %31[^ \t\n#]", word) == 1)
+				snprintf(setting + len, sizeof(setting) - len, "=%s", word);
+			chain = setting_chain(setting);
+		}
+	}
+	fclose(f);
+	return chain;
+}
+
+const char *process_chain(pid_t pid)
+{
+	char path[64], args[65536], config[PATH_MAX] = "", datadir[PATH_MAX] = "";
+	const char *chain = NULL;
+	struct stat st;
+	struct passwd *owner;
+	ssize_t n;
+
+	snprintf(path, sizeof(path), "/proc/%d/cmdline", pid);
+	n = file_read(path, args, sizeof(args));
+	for (char *arg = args; n > 0 && arg < args + n; arg += strlen(arg) + 1) {
+		const char *word = arg;
+
+		if (*word != '-')
+			continue;
+		word += word[1] == '-' ? 2 : 1;
+		if (!strncmp(word, "datadir=", 8))
+			snprintf(datadir, sizeof(datadir), "%s", word + 8);
+		else if (!strncmp(word, "conf=", 5))
+			snprintf(config, sizeof(config), "%s", word + 5);
+		else if (setting_chain(word))
+			chain = setting_chain(word);
+	}
+	if (chain)
+		return chain;
+	if (!datadir[0]) {
+		snprintf(path, sizeof(path), "/proc/%d", pid);
+		owner = stat(path, &st) ? NULL : getpwuid(st.st_uid);
+		snprintf(datadir, sizeof(datadir), "%s/.bitcoin", owner ? owner->pw_dir : "/root");
+	}
+	if (config[0] != '/') {
+		char name[PATH_MAX];
+
+		snprintf(name, sizeof(name), "%s", config[0] ? config : "bitcoin.conf");
+		snprintf(config, sizeof(config), "%.2000s/%.2000s", datadir, name);
+	}
+	chain = config_chain(pid, config);
+	return chain ? chain : "main";
+}

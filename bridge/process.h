@@ -1,0 +1,40 @@
+/* Processes as /proc shows them: finding the node, and what is known of one process. */
+#ifndef CORETAP_PROCESS_H
+#define CORETAP_PROCESS_H
+
+#include <limits.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+struct process {
+	pid_t pid;
+	dev_t dev; /* of its executable */
+	ino_t ino;
+	char binary[PATH_MAX]; /* path of its executable, as /proc/PID/exe has it */
+	uint64_t started_at;   /* Unix seconds */
+	pid_t parent;
+};
+
+/* Fills process for pid. Returns 0, or -errno when it is gone or may not be looked at. */
+int process_read(struct process *process, pid_t pid);
+
+/* Calls found for every process whose executable matches: the one with this dev and ino, or, with
+ * ino 0, any that has tracepoints of the catalogue. found returns false to stop. Processes that may
+ * not be looked at are passed over. Returns their number, or -errno without /proc. */
+int processes_scan(dev_t dev, ino_t ino, bool (*found)(void *arg, const struct process *process),
+		   void *arg);
+
+/* The process number in a PID file, or -errno. */
+pid_t process_from_file(const char *path);
+
+/* The PID file of the node that uses a data directory, for whichever chain: fills path.
+ * Returns 0 or -ENOENT. */
+int process_pid_file(const char *datadir, char *path, size_t size);
+
+/* The chain that a node was told to use by its arguments or bitcoin.conf: "main", "test",
+ * "testnet4", "signet", "regtest"; "main" when nothing tells. */
+const char *process_chain(pid_t pid);
+
+#endif

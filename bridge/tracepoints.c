@@ -1,0 +1,323 @@
+/* See tracepoints.h. */
+#include <errno.h>
+#include <string.h>
+
+#include "log.h"
+#include "tracepoints.h"
+
+static uint32_t record_size(uint32_t need)
+{
+#define CLASS(SIZE)                                                                                \
+	if (need <= SIZE)                                                                          \
+		return SIZE;
+	RECORD_SIZES(CLASS)
+#undef CLASS
+	return 0;
+}
+
+static enum argument_type argument_type(enum field_type type)
+{
+	switch (type) {
+	case TYPE_HASH:
+		return ARGUMENT_HASH;
+	case TYPE_TEXT:
+		return ARGUMENT_TEXT;
+	case TYPE_PAYLOAD:
+		return ARGUMENT_SKIP;
+	default:
+		return ARGUMENT_INTEGER;
+	}
+}
+
+/* Slots follow the catalogue, not the binary, so a record reads the same whichever version made it. */
+static int tracepoint_lay_out(struct tracepoint *tp)
+{
+	uint32_t at = 0;
+
+	for (unsigned int i = 0; i < tp->event->n_fields; i++) {
+		const struct field_desc *field = &tp->event->fields[i];
+
+		tp->argument[i] = -1;
+		if (!field->argument)
+			continue;
+		if (tp->n_arguments == MAX_ARGS)
+			return -E2BIG;
+		tp->argument[i] = (int8_t)tp->n_arguments++;
+		tp->offset[i] = (uint16_t)at;
+		if (argument_type(field->type) != ARGUMENT_SKIP)
+			at += field->slot;
+	}
+	tp->record_size = record_size((uint32_t)sizeof(struct record) + at);
+	return tp->record_size ? 0 : -E2BIG;
+}
+
+/* Lists of evictions, and the heights of removals, follow from the order of these. */
+static bool serves_evictions(const struct event_desc *event)
+{
+	return !strcmp(event->provider, "mempool") || !strcmp(event->provider, "validation");
+}
+
+int tracepoints_init(struct tracepoints *tps, const struct event_desc *events, size_t n,
+		     bool (*selected)(const void *arg, const struct event_desc *event),
+		     const void *arg)
+{
+	bool evictions = false;
+
+	memset(tps, 0, sizeof(*tps));
+	if (n + 1 > MAX_PROBES)
+		return -E2BIG;
+	for (size_t i = 0; i < n; i++) {
+		int err;
+
+		if (events[i].n_fields > MAX_FIELDS)
+			return -E2BIG;
+		tps->table[i].event = &events[i];
+		tps->table[i].selected = selected(arg, &events[i]);
+		evictions |= tps->table[i].selected && (!strcmp(events[i].topic, "block.evictions") ||
+							!strcmp(events[i].topic, "mempool.removed"));
+		err = tracepoint_lay_out(&tps->table[i]);
+		if (err)
+			return err;
+	}
+	for (size_t i = 0; i < n; i++)
+		tps->table[i].wanted = tps->table[i].selected ||
+				       (evictions && serves_evictions(&events[i]));
+	tps->n = n;
+	tps->start = n;
+	tps->core = "unknown";
+	return 0;
+}
+
+/* The operands of one site, put where the catalogue wants them. Returns how many cannot be read. */
+static unsigned int site_fill(struct site *site, struct site_info *info,
+			      const struct tracepoint *tp, const struct operand *operands,
+			      unsigned int n_operands)
+{
+	unsigned int unreadable = 0;
+
+	for (unsigned int i = 0; i < tp->event->n_fields; i++) {
+		int a = tp->argument[i];
+		const struct field_desc *field = &tp->event->fields[i];
+
+		if (a < 0 || (unsigned int)a >= n_operands)
+			continue;
+		site->args[a] = (struct argument){
+			.operand = operands[a],
+			.type = argument_type(field->type),
+			.offset = tp->offset[i],
+			.slot = field->slot,
+		};
+		unreadable += operands[a].kind == OPERAND_NONE;
+	}
+	site->n_args = n_operands < tp->n_arguments ? n_operands : tp->n_arguments;
+	site->size = tp->record_size;
+	site->ring = tp->event->socket;
+	info->n_args = site->n_args;
+	return unreadable;
+}
+
+static int site_bind(struct tracepoints *tps, size_t number, struct probes *probes,
+		     const struct probe_site *note)
+{
+	struct tracepoint *tp = &tps->table[number];
+	struct operand operands[MAX_ARGS];
+	struct operand_context context = {
+		.arch = probes->arch,
+		.address = note->address,
+		.resolve = probes_resolve,
+		.arg = probes,
+	};
+	unsigned int unsupported;
+	struct site *site = &tps->sites[tps->n_sites];
+	struct site_info *info = &tps->info[tps->n_sites];
+	int n;
+
+	if (tps->n_sites == MAX_SITES)
+		return -E2BIG;
+	memset(site, 0, sizeof(*site));
+	site->probe = number;
+	*info = (struct site_info){
+		.tracepoint = number,
+		.offset = note->offset,
+		.semaphore = note->semaphore,
+		.duration_us = !strcmp(tps->core, "v23-v24") &&
+			       !strcmp(tp->event->topic, "validation.block_connected"),
+	};
+	n = operands_parse(note->args, &context, operands, MAX_ARGS, &unsupported);
+	if (n < 0) {
+		log_warning("%s: more than %d arguments (\"%s\"): not attached", tp->event->topic,
+			    MAX_ARGS, note->args);
+		return 0;
+	}
+	tp->state = TRACEPOINT_OK;
+	if (site_fill(site, info, tp, operands, (unsigned int)n)) {
+		for (int i = 0; i < n; i++) {
+			size_t len;
+			const char *text = operands_text(note->args, (unsigned int)i, &len);
+
+			if (operands[i].kind == OPERAND_NONE)
+				log_warning("%s: argument %d (\"%.*s\") is in a form that cannot be read: its field will be nil",
+					    tp->event->topic, i + 1, (int)len, text);
+		}
+		tp->state = TRACEPOINT_DEGRADED;
+	}
+	tps->n_sites++;
+	return 1;
+}
+
+/* The ELF entry point stands for the start of the process, in the exact order of the low ring. */
+static int start_bind(struct tracepoints *tps, const struct probes *probes)
+{
+	if (!probes->entry)
+		return 0;
+	if (tps->n_sites == MAX_SITES)
+		return -E2BIG;
+	tps->sites[tps->n_sites] = (struct site){
+		.probe = (__u16)tps->start,
+		.ring = SOCKET_LOW,
+		.size = record_size(sizeof(struct record)),
+	};
+	tps->info[tps->n_sites] = (struct site_info){
+		.tracepoint = (uint16_t)tps->start,
+		.offset = probes->entry,
+	};
+	tps->n_sites++;
+	return 0;
+}
+
+int tracepoints_bind(struct tracepoints *tps, struct probes *probes)
+{
+	int attached = 0;
+
+	tps->n_sites = 0;
+	tps->core = probes_core(probes);
+	for (size_t t = 0; t < tps->n; t++) {
+		struct tracepoint *tp = &tps->table[t];
+		enum tracepoint_state state = TRACEPOINT_MISSING;
+
+		tp->state = TRACEPOINT_OFF;
+		if (!tp->wanted || (tp->event->flags & EVENT_DERIVED))
+			continue;
+		for (size_t i = 0; i < probes->n_sites; i++) {
+			const struct probe_site *note = &probes->sites[i];
+			int n;
+
+			if (strcmp(note->provider, tp->event->provider) ||
+			    strcmp(note->name, tp->event->name))
+				continue;
+			n = site_bind(tps, t, probes, note);
+			if (n < 0)
+				return n;
+			/* Of several sites the worst one speaks for the tracepoint. */
+			if (n && (state == TRACEPOINT_MISSING || tp->state < state))
+				state = tp->state;
+		}
+		tp->state = state;
+		if (state == TRACEPOINT_MISSING)
+			log_debug("%s: this binary does not have it", tp->event->topic);
+		else
+			attached++;
+	}
+	if (attached) {
+		int err = start_bind(tps, probes);
+
+		if (err)
+			return err;
+	}
+	return attached;
+}
+
+const struct tracepoint *tracepoints_of(const struct tracepoints *tps, const struct record *record)
+{
+	return record->probe < tps->n ? &tps->table[record->probe] : NULL;
+}
+
+static uint64_t slot_integer(const uint8_t *slot)
+{
+	uint64_t u;
+
+	memcpy(&u, slot, sizeof(u));
+	return u;
+}
+
+static void value_read(struct value *value, const struct field_desc *field, const uint8_t *slot,
+		       bool duration_us)
+{
+	value->state = VALUE_SET;
+	switch (field->type) {
+	case TYPE_HASH:
+		value->bytes.data = slot;
+		value->bytes.len = 32;
+		break;
+	case TYPE_TEXT:
+		value->bytes.data = slot;
+		value->bytes.len = strnlen((const char *)slot, field->slot);
+		break;
+	case TYPE_BOOL:
+	case TYPE_SELECT:
+		value->b = slot_integer(slot) != 0;
+		break;
+	case TYPE_US_TO_NS:
+		value->i = (int64_t)slot_integer(slot) * 1000;
+		break;
+	case TYPE_PAYLOAD:
+		value->state = VALUE_ABSENT;
+		break;
+	default:
+		value->u = slot_integer(slot);
+		if (duration_us && !strcmp(field->unit, "ns"))
+			value->i *= 1000;
+		break;
+	}
+}
+
+/* A replacement is a transaction or a package; the SELECT argument, where the binary passes it,
+ * decides under which name the hash is published. One that cannot be read leaves the hash nil. */
+static void values_select(struct value *values, unsigned int alias, const struct value *is_txid)
+{
+	struct value *hash = &values[alias - 1];
+
+	if (is_txid->state == VALUE_NIL)
+		hash->state = VALUE_NIL;
+	else if (is_txid->state == VALUE_SET && !is_txid->b) {
+		values[alias] = *hash;
+		hash->state = VALUE_ABSENT;
+	}
+}
+
+void tracepoints_values(const struct tracepoints *tps, const struct record *record,
+			struct value *values)
+{
+	const struct tracepoint *tp = &tps->table[record->probe];
+	const struct site_info *info = &tps->info[record->site % MAX_SITES];
+	unsigned int alias = 0;
+
+	for (unsigned int i = 0; i < tp->event->n_fields; i++) {
+		const struct field_desc *field = &tp->event->fields[i];
+		int a = tp->argument[i];
+
+		values[i].state = VALUE_ABSENT;
+		if (field->type == TYPE_ALIAS)
+			alias = i;
+		if (a < 0 || a >= info->n_args)
+			continue;
+		if (record->missing >> a & 1) {
+			values[i].state = VALUE_NIL;
+			continue;
+		}
+		value_read(&values[i], field, record->slots + tp->offset[i], info->duration_us);
+	}
+	for (unsigned int i = 0; alias && i < tp->event->n_fields; i++) {
+		if (tp->event->fields[i].type != TYPE_SELECT)
+			continue;
+		values_select(values, alias, &values[i]);
+		values[i].state = VALUE_ABSENT;
+	}
+}
+
+const char *tracepoint_state_name(enum tracepoint_state state)
+{
+	static const char *const names[] = { "off", "missing", "degraded", "ok" };
+
+	return names[state];
+}

@@ -1,0 +1,54 @@
+/* The BPF object: load, attach, detach, and the memory it shares. Only tracer.c knows libbpf. */
+#ifndef CORETAP_TRACER_H
+#define CORETAP_TRACER_H
+
+#include <sys/types.h>
+#include <time.h>
+
+#include "../protocol/catalogue.h"
+#include "tracepoints.h"
+
+struct tracer;
+
+/* Kernel features that can be left unused, to test what stands in for them (--without). */
+enum tracer_feature {
+	FEATURE_MULTI = 1,     /* one uprobe_multi link for all sites, Linux 6.6 */
+	FEATURE_SLEEPABLE = 2, /* programs that can fault pages in, Linux 6.0 */
+	FEATURE_TAI = 4,       /* a clock that follows steps of the wall clock, Linux 6.1 */
+};
+
+struct tracer_options {
+	size_t ring_bytes[N_SOCKETS]; /* powers of two, multiples of the page size */
+	unsigned int without;	      /* enum tracer_feature */
+};
+
+/* Loads the programs, attached to nothing, gate closed. Returns 0 or -errno, said in the log:
+ * -EPERM when a capability is missing, -ENOSYS when the kernel is too old. */
+int tracer_open(struct tracer **tracer, const struct tracer_options *options);
+
+/* Detaches what is attached and frees everything. NULL is fine. */
+void tracer_close(struct tracer *tracer);
+
+/* Attaches all sites of tps to the executable at path; pid > 0 limits it to that process.
+ * Returns 0 or -errno, said in the log; then nothing is attached. */
+int tracer_attach(struct tracer *tracer, const struct tracepoints *tps, const char *path, pid_t pid);
+void tracer_detach(struct tracer *tracer);
+bool tracer_attached(const struct tracer *tracer);
+
+/* The gate opens after the last attach and closes before the first detach, so that all tracepoints
+ * begin and end at one instant. tracer_attach and tracer_detach do both. */
+void tracer_gate(struct tracer *tracer, bool open);
+
+/* Records only this process; 0 = every process of the binary. */
+void tracer_only(struct tracer *tracer, pid_t pid);
+
+int tracer_ring_fd(const struct tracer *tracer, enum socket_id socket);
+const struct shared *tracer_shared(const struct tracer *tracer);
+
+/* The clock of record.time_ns. */
+clockid_t tracer_clock(const struct tracer *tracer);
+
+/* What is in use, for the log: "uprobe_multi, sleepable, TAI clock". */
+const char *tracer_describe(const struct tracer *tracer);
+
+#endif

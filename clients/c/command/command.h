@@ -1,0 +1,93 @@
+/* What the subcommands of coretap share. */
+#ifndef CORETAP_COMMAND_H
+#define CORETAP_COMMAND_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "../../../protocol/decode.h"
+#include "../coretap.h"
+
+enum exit_code {
+	EXIT_DONE = 0,
+	EXIT_OTHER = 1,
+	EXIT_USAGE = 2,
+	EXIT_NO_TRACEPOINTS = 3,
+	EXIT_NO_PRIVILEGE = 4,
+};
+
+struct subcommand {
+	const char *name;
+	const char *arguments; /* as the usage shows them */
+	const char *summary;   /* one line, without a dot */
+	const char *help;      /* the rest of --help */
+	/* argv[0] is the subcommand's name. Returns an exit code. */
+	int (*run)(const struct subcommand *self, int argc, char **argv);
+};
+
+extern const struct subcommand command_tail, command_evictions, command_topics, command_probes,
+	command_doctor;
+
+/* `coretap: text` on stderr. */
+void complain(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+
+/* Usage of one subcommand on stdout; returns EXIT_DONE. */
+int print_help(const struct subcommand *self);
+
+/* Says on stderr where help is; returns EXIT_USAGE. */
+int usage_error(const struct subcommand *self);
+
+/* Standard output: text for people on a terminal, JSON lines otherwise. */
+struct output {
+	bool json;   /* lines of JSON */
+	bool colour; /* escape sequences are welcome */
+	struct json text;
+};
+
+enum colour { PLAIN, DIM, BOLD, RED, GREEN, YELLOW, BLUE, MAGENTA, CYAN };
+
+/* json and text: what the command line asks for; neither: what standard output is decides. */
+void output_open(struct output *out, bool json, bool text);
+
+/* Flushes. Returns EXIT_DONE, also when the reader went away, or EXIT_OTHER after saying why. */
+int output_close(struct output *out);
+
+/* Switches to a colour, PLAIN switches back. Only where colours are welcome. */
+void output_colour(const struct output *out, enum colour colour);
+
+/* A value for people: texts escaped where needed, long bytes and arrays abridged. */
+void output_value(struct output *out, const struct value *value);
+
+/* A text for people, control characters escaped. */
+void output_text(struct output *out, const char *text, size_t length);
+
+/* 1234567 as 1,234,567. The text lives until the fourth call after this one. */
+const char *grouped(uint64_t number);
+
+/* Subscriptions of a subcommand that follows the stream. */
+struct follow {
+	struct coretap *tap;
+	const char *address;
+	struct output *out;
+	uint64_t count; /* events until the end, 0 = no end */
+	bool waiting;	/* the user was told that nobody is there */
+	/* Called for events and statuses. Returns whether the event counts. */
+	bool (*handle)(struct follow *follow, const struct coretap_event *event);
+	bool early; /* evictions: lists that are not final too */
+};
+
+/* Opens follow->tap. Returns EXIT_DONE or an exit code, after saying why. */
+int follow_open(struct follow *follow);
+
+/* Adds a subscription, in the forms that people write. The same. */
+int follow_subscribe(struct follow *follow, const char *topic);
+
+/* Runs until the count is reached, a signal asks to end, or the reader of standard output went away.
+ * Notices go to stderr as lines, and in JSON also to stdout, where programs see them at their place. */
+int follow_run(struct follow *follow);
+
+/* Parses the argument of --count. False when it is no number above 0. */
+bool parse_count(const char *text, uint64_t *count);
+
+#endif

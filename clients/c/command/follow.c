@@ -1,0 +1,184 @@
+/* The loop of the subcommands that follow the stream: signals, notices, the end. */
+#include <errno.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include "command.h"
+
+bool parse_count(const char *text, uint64_t *count)
+{
+	char *end;
+
+	errno = 0;
+	*count = strtoull(text, &end, 10);
+	if (*text >= '0' && *text <= '9' && !*end && !errno && *count)
+		return true;
+	complain("--count %s: not a number above 0", text);
+	return false;
+}
+
+int follow_open(struct follow *follow)
+{
+	int err;
+
+	if (!follow->address)
+		follow->address = CORETAP_DEFAULT_ADDRESS;
+	err = coretap_open(follow->address, &follow->tap);
+	if (err == -EINVAL || err == -ENAMETOOLONG) {
+		complain("%s: %s; give tcp://HOST:PORT or ipc:///run/coretap/NAME", follow->address,
+			 err == -EINVAL ? "not an address" : "too long");
+		return EXIT_USAGE;
+	}
+	if (err) {
+		complain("%s: %s", follow->address, coretap_strerror(err));
+		return EXIT_OTHER;
+	}
+	return EXIT_DONE;
+}
+
+int follow_subscribe(struct follow *follow, const char *topic)
+{
+	size_t length = strlen(topic);
+	char name[128];
+	int err = -EINVAL;
+
+	/* mempool, mempool.*, * */
+	if (length && topic[length - 1] == '*')
+		length--;
+	if (length < sizeof(name) - 1) {
+		memcpy(name, topic, length);
+		name[length] = '\0';
+		if (length && !strchr(name, '.'))
+			strcpy(name + length, ".");
+		err = coretap_subscribe(follow->tap, name);
+	}
+	if (err == -EINVAL) {
+		complain("%s: not a topic; `coretap topics` lists them", topic);
+		return EXIT_USAGE;
+	}
+	if (err) {
+		complain("%s: %s", topic, coretap_strerror(err));
+		return EXIT_OTHER;
+	}
+	return EXIT_DONE;
+}
+
+static void tell_range(const char *what, const struct coretap_event *event)
+{
+	uint64_t first = coretap_event_first(event), last = coretap_event_last(event);
+
+	complain("%s: %" PRIu64 " %s, numbers %" PRIu64 " to %" PRIu64, coretap_event_topic(event),
+		 last - first + 1, what, first, last);
+}
+
+static void tell_notice(struct follow *follow, const struct coretap_event *event)
+{
+	const char *socket = coretap_event_socket(event), *node = coretap_event_node(event);
+	uint64_t run = coretap_event_run(event), old_run = coretap_event_old_run(event);
+
+	switch (coretap_event_kind(event)) {
+	case CORETAP_GAP:
+		tell_range("did not arrive", event);
+		break;
+	case CORETAP_LOST:
+		tell_range("lost in the kernel, its ring was full", event);
+		break;
+	case CORETAP_NEW_RUN:
+		complain("%s socket: coretapd of %s began a new run %" PRIu64
+			 " (was %" PRIu64 "); what happened between is unknown",
+			 socket, node, run, old_run);
+		break;
+	case CORETAP_OLD_RUN:
+		complain("%s socket: dropped messages of the old run %" PRIu64 " of %s", socket, old_run,
+			 node);
+		break;
+	case CORETAP_STALE:
+		if (run)
+			complain("%s socket: nothing from coretapd of %s for 3 s; waiting", socket, node);
+		else if (!follow->waiting)
+			complain("no coretapd at %s yet, waiting", follow->address);
+		follow->waiting = true;
+		break;
+	case CORETAP_ALIVE:
+		if (follow->waiting)
+			complain("connected to coretapd at %s", follow->address);
+		follow->waiting = false;
+		break;
+	case CORETAP_STOPPING:
+		complain("%s socket: coretapd of %s stopped; waiting for it to come back", socket, node);
+		follow->waiting = true;
+		break;
+	case CORETAP_MALFORMED:
+		complain("%s socket: dropped a malformed message%s%s: %s", socket,
+			 *coretap_event_topic(event) ? " of " : "", coretap_event_topic(event),
+			 coretap_event_reason(event));
+		break;
+	case CORETAP_EVENT:
+	case CORETAP_STATUS:
+		break;
+	}
+	if (follow->out->json) {
+		const char *line = coretap_event_json(event, NULL);
+
+		if (line)
+			puts(line);
+	}
+}
+
+/* Returns whether the stream is to be followed further. */
+static bool take(struct follow *follow, const struct coretap_event *event)
+{
+	enum coretap_kind kind = coretap_event_kind(event);
+
+	if (kind != CORETAP_EVENT && kind != CORETAP_STATUS)
+		tell_notice(follow, event);
+	else if (follow->handle(follow, event) && follow->count && !--follow->count)
+		return false;
+	return !ferror(stdout);
+}
+
+int follow_run(struct follow *follow)
+{
+	const struct coretap_event *event;
+	struct pollfd fds[3] = { { .events = POLLIN }, { .events = POLLIN }, { .fd = STDOUT_FILENO } };
+	unsigned int taken = 0;
+	sigset_t signals;
+	int got = 0;
+
+	sigemptyset(&signals);
+	sigaddset(&signals, SIGINT);
+	sigaddset(&signals, SIGTERM);
+	sigprocmask(SIG_BLOCK, &signals, NULL);
+	fds[0].fd = signalfd(-1, &signals, SFD_CLOEXEC);
+	fds[1].fd = coretap_fd(follow->tap);
+	if (fds[0].fd < 0 || fds[1].fd < 0) {
+		complain("%s: %s", follow->address, strerror(fds[0].fd < 0 ? errno : -fds[1].fd));
+		return EXIT_OTHER;
+	}
+	for (;;) {
+		got = coretap_next(follow->tap, &event, 0);
+		if (got < 0 && got != -EINTR)
+			break;
+		if (got == 1 && !take(follow, event))
+			break;
+		if (got == 1 && ++taken % 1024)
+			continue;
+		/* Nothing more at hand: readers see the lines now. */
+		if (got == 0 && fflush(stdout))
+			break;
+		if (poll(fds, 3, got == 1 ? 0 : 1000) > 0 &&
+		    (fds[0].revents || fds[2].revents & (POLLERR | POLLHUP)))
+			break;
+	}
+	close(fds[0].fd);
+	if (got >= 0 || got == -EINTR)
+		return EXIT_DONE;
+	complain("%s: %s", follow->address, coretap_strerror(got));
+	return EXIT_OTHER;
+}

@@ -1,0 +1,108 @@
+/* Standard output, for people and for programs. */
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "command.h"
+
+void output_open(struct output *out, bool json, bool text)
+{
+	const char *no_colour = getenv("NO_COLOR"), *term = getenv("TERM");
+	bool terminal = isatty(STDOUT_FILENO);
+
+	*out = (struct output){ .json = json || (!text && !terminal) };
+	out->colour = terminal && !(no_colour && *no_colour) && !(term && !strcmp(term, "dumb"));
+	/* Whoever writes flushes when nothing more is at hand; a reader that went away is EPIPE. */
+	setvbuf(stdout, NULL, _IOFBF, 1 << 16);
+	signal(SIGPIPE, SIG_IGN);
+}
+
+int output_close(struct output *out)
+{
+	json_free(&out->text);
+	errno = 0;
+	if (!fflush(stdout) && !ferror(stdout))
+		return EXIT_DONE;
+	if (errno == EPIPE || !errno)
+		return EXIT_DONE;
+	complain("standard output: %s", strerror(errno));
+	return EXIT_OTHER;
+}
+
+void output_colour(const struct output *out, enum colour colour)
+{
+	static const char *const codes[] = {
+		[PLAIN] = "0", [DIM] = "2",	[BOLD] = "1",  [RED] = "31",	[GREEN] = "32",
+		[YELLOW] = "33", [BLUE] = "34", [MAGENTA] = "35", [CYAN] = "36",
+	};
+
+	if (out->colour)
+		printf("\033[%sm", codes[colour]);
+}
+
+void output_text(struct output *out, const char *text, size_t length)
+{
+	bool plain = length > 0;
+
+	out->text.length = 0;
+	json_text(&out->text, text, length);
+	if (out->text.failed)
+		return;
+	/* Quotes only where a reader would wonder where the text ends. */
+	for (size_t i = 1; i + 1 < out->text.length; i++)
+		if (strchr(" \"\\=", out->text.data[i]))
+			plain = false;
+	if (plain)
+		fwrite(out->text.data + 1, 1, out->text.length - 2, stdout);
+	else
+		fwrite(out->text.data, 1, out->text.length, stdout);
+}
+
+void output_value(struct output *out, const struct value *value)
+{
+	const uint32_t shown = 40;
+
+	switch (value->kind) {
+	case VALUE_TEXT:
+		output_text(out, (const char *)value->data, value->length);
+		return;
+	case VALUE_BYTES:
+		for (uint32_t i = 0; i < value->length && i < shown; i++)
+			printf("%02x", value->data[i]);
+		if (value->length > shown)
+			printf("...(%u bytes)", value->length);
+		return;
+	case VALUE_ARRAY:
+	case VALUE_MAP:
+		if (value->length > 4) {
+			printf("(%u)", value->length);
+			return;
+		}
+		break;
+	default:
+		break;
+	}
+	out->text.length = 0;
+	json_value(&out->text, value);
+	if (!out->text.failed)
+		fwrite(out->text.data, 1, out->text.length, stdout);
+}
+
+const char *grouped(uint64_t number)
+{
+	static char texts[4][32];
+	static unsigned int turn;
+	char *text = texts[turn++ % 4], digits[24];
+	int n = snprintf(digits, sizeof(digits), "%llu", (unsigned long long)number), to = 0;
+
+	for (int i = 0; i < n; i++) {
+		if (i && (n - i) % 3 == 0)
+			text[to++] = ',';
+		text[to++] = digits[i];
+	}
+	text[to] = '\0';
+	return text;
+}

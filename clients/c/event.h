@@ -1,0 +1,28 @@
+/* An event or notice as the library holds it. */
+#ifndef CORETAP_EVENT_H
+#define CORETAP_EVENT_H
+
+#include "../../protocol/decode.h"
+#include "coretap.h"
+
+#define MAX_TOPIC 96 /* bytes of a topic, a limit of this library against rogue publishers */
+
+struct coretap_event {
+	enum coretap_kind kind;
+	enum socket_id socket;
+	const char *topic; /* NUL-terminated, "" = none */
+	const char *node;  /* the same */
+	const char *reason;
+	uint64_t run, old_run, seq, n, pid, time_us, first, last;
+
+	struct value map; /* fields, of kind VALUE_MAP where there are any */
+	struct cursor hint;
+	const struct message *message; /* CORETAP_EVENT: the message it stands in */
+	uint64_t index;		       /* CORETAP_EVENT: its place there */
+	struct json *json;	       /* the handle's buffer */
+};
+
+/* Whether a topic has only letters, digits, '_', '-' and '.', and is neither empty nor too long. */
+bool topic_valid(const char *topic, size_t length);
+
+#endif

@@ -1,0 +1,892 @@
+/* Decodes message bodies without copying or allocating, and prints them as JSON. */
+#include <errno.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "decode.h"
+
+static int malformed(char reason[DECODE_REASON], const char *fmt, ...)
+	__attribute__((format(printf, 2, 3)));
+
+static int malformed(char reason[DECODE_REASON], const char *fmt, ...)
+{
+	va_list args;
+
+	va_start(args, fmt);
+	vsnprintf(reason, DECODE_REASON, fmt, args);
+	va_end(args);
+	return -EBADMSG;
+}
+
+static inline uint64_t big_endian(const uint8_t *at, unsigned int bytes)
+{
+	uint64_t number = 0;
+
+	for (unsigned int i = 0; i < bytes; i++)
+		number = number << 8 | at[i];
+	return number;
+}
+
+static inline void set_signed(struct value *out, int64_t number)
+{
+	if (number < 0) {
+		out->kind = VALUE_NEGATIVE;
+		out->negative = number;
+	} else {
+		out->kind = VALUE_UINT;
+		out->number = (uint64_t)number;
+	}
+}
+
+static inline const uint8_t *set_block(struct value *out, enum value_kind kind, const uint8_t *at,
+				       uint64_t length)
+{
+	out->kind = kind;
+	out->length = (uint32_t)length;
+	out->data = at;
+	return at;
+}
+
+/* Bytes that stand before the content: the type byte, and the number or length after it. For ext also
+ * its type. 0 for the one byte that msgpack does not use. */
+static inline unsigned int head_bytes(uint8_t type)
+{
+	static const uint8_t bytes[32] = {
+		1, 0, 1, 1, 2, 3, 5, 3, 4, 6, 5, 9, 2, 3, 5, 9, /* c0 nil to cf uint 64 */
+		2, 3, 5, 9, 2, 2, 2, 2, 2, 2, 3, 5, 3, 5, 3, 5, /* d0 int 8 to df map 32 */
+	};
+
+	return type < 0xc0 || type >= 0xe0 ? 1 : bytes[type - 0xc0];
+}
+
+/* Reads the head only; returns where the content begins. */
+static inline const uint8_t *read_head(const uint8_t *at, struct value *out)
+{
+	uint8_t type = *at++;
+	float single;
+	uint32_t bits;
+	uint64_t wide;
+
+	if (type < 0x80) {
+		out->kind = VALUE_UINT;
+		out->number = type;
+		return at;
+	}
+	if (type < 0x90)
+		return set_block(out, VALUE_MAP, at, type & 15);
+	if (type < 0xa0)
+		return set_block(out, VALUE_ARRAY, at, type & 15);
+	if (type < 0xc0)
+		return set_block(out, VALUE_TEXT, at, type & 31);
+	if (type >= 0xe0) {
+		set_signed(out, (int8_t)type);
+		return at;
+	}
+	switch (type) {
+	case 0xc2:
+	case 0xc3:
+		out->kind = VALUE_BOOL;
+		out->truth = type & 1;
+		return at;
+	case 0xc4:
+		return set_block(out, VALUE_BYTES, at + 1, at[0]);
+	case 0xc5:
+		return set_block(out, VALUE_BYTES, at + 2, big_endian(at, 2));
+	case 0xc6:
+		return set_block(out, VALUE_BYTES, at + 4, big_endian(at, 4));
+	case 0xc7:
+		return set_block(out, VALUE_EXT, at + 2, at[0]);
+	case 0xc8:
+		return set_block(out, VALUE_EXT, at + 3, big_endian(at, 2));
+	case 0xc9:
+		return set_block(out, VALUE_EXT, at + 5, big_endian(at, 4));
+	case 0xca:
+		bits = (uint32_t)big_endian(at, 4);
+		memcpy(&single, &bits, sizeof(single));
+		out->kind = VALUE_FLOAT;
+		out->real = (double)single;
+		return at + 4;
+	case 0xcb:
+		wide = big_endian(at, 8);
+		out->kind = VALUE_FLOAT;
+		memcpy(&out->real, &wide, sizeof(out->real));
+		return at + 8;
+	case 0xcc:
+		out->kind = VALUE_UINT;
+		out->number = at[0];
+		return at + 1;
+	case 0xcd:
+		out->kind = VALUE_UINT;
+		out->number = big_endian(at, 2);
+		return at + 2;
+	case 0xce:
+		out->kind = VALUE_UINT;
+		out->number = big_endian(at, 4);
+		return at + 4;
+	case 0xcf:
+		out->kind = VALUE_UINT;
+		out->number = big_endian(at, 8);
+		return at + 8;
+	case 0xd0:
+		set_signed(out, (int8_t)at[0]);
+		return at + 1;
+	case 0xd1:
+		set_signed(out, (int16_t)big_endian(at, 2));
+		return at + 2;
+	case 0xd2:
+		set_signed(out, (int32_t)big_endian(at, 4));
+		return at + 4;
+	case 0xd3:
+		set_signed(out, (int64_t)big_endian(at, 8));
+		return at + 8;
+	case 0xd4:
+	case 0xd5:
+	case 0xd6:
+	case 0xd7:
+	case 0xd8:
+		return set_block(out, VALUE_EXT, at + 1, 1u << (type - 0xd4));
+	case 0xd9:
+		return set_block(out, VALUE_TEXT, at + 1, at[0]);
+	case 0xda:
+		return set_block(out, VALUE_TEXT, at + 2, big_endian(at, 2));
+	case 0xdb:
+		return set_block(out, VALUE_TEXT, at + 4, big_endian(at, 4));
+	case 0xdc:
+		return set_block(out, VALUE_ARRAY, at + 2, big_endian(at, 2));
+	case 0xdd:
+		return set_block(out, VALUE_ARRAY, at + 4, big_endian(at, 4));
+	case 0xde:
+		return set_block(out, VALUE_MAP, at + 2, big_endian(at, 2));
+	case 0xdf:
+		return set_block(out, VALUE_MAP, at + 4, big_endian(at, 4));
+	default: /* nil, and c1, which the walk has refused */
+		out->kind = VALUE_NIL;
+		return at;
+	}
+}
+
+static inline bool has_content(const struct value *value)
+{
+	return value->kind == VALUE_TEXT || value->kind == VALUE_BYTES || value->kind == VALUE_EXT;
+}
+
+static inline const uint8_t *read_value(const uint8_t *at, struct value *out)
+{
+	at = read_head(at, out);
+	return has_content(out) ? at + out->length : at;
+}
+
+static inline uint64_t children(const struct value *value)
+{
+	if (value->kind == VALUE_MAP)
+		return 2 * (uint64_t)value->length;
+	return value->kind == VALUE_ARRAY ? value->length : 0;
+}
+
+/* Length of the UTF-8 sequence at `at`, 0 when it is not one. *point gets the code point. */
+static unsigned int utf8_sequence(const uint8_t *at, const uint8_t *end, uint32_t *point)
+{
+	static const uint32_t smallest[] = { 0, 0, 0x80, 0x800, 0x10000 };
+	unsigned int bytes;
+
+	if (*at < 0x80) {
+		*point = *at;
+		return 1;
+	}
+	if (*at >= 0xc2 && *at < 0xe0)
+		bytes = 2, *point = *at & 31;
+	else if (*at >= 0xe0 && *at < 0xf0)
+		bytes = 3, *point = *at & 15;
+	else if (*at >= 0xf0 && *at < 0xf5)
+		bytes = 4, *point = *at & 7;
+	else
+		return 0;
+	if ((size_t)(end - at) < bytes)
+		return 0;
+	for (unsigned int i = 1; i < bytes; i++) {
+		if ((at[i] & 0xc0) != 0x80)
+			return 0;
+		*point = *point << 6 | (at[i] & 63);
+	}
+	if (*point < smallest[bytes] || *point > 0x10ffff || (*point >= 0xd800 && *point < 0xe000))
+		return 0;
+	return bytes;
+}
+
+static bool utf8_valid(const uint8_t *at, size_t length)
+{
+	const uint8_t *end = at + length;
+	uint32_t point;
+	uint64_t eight;
+
+	while (at < end) {
+		if (end - at >= 8) {
+			memcpy(&eight, at, 8);
+			if (!(eight & 0x8080808080808080)) {
+				at += 8;
+				continue;
+			}
+		}
+		unsigned int bytes = utf8_sequence(at, end, &point);
+
+		if (!bytes)
+			return false;
+		at += bytes;
+	}
+	return true;
+}
+
+int decode_check(const void *data, size_t length, char reason[DECODE_REASON])
+{
+	struct {
+		uint64_t left;
+		bool map;
+	} levels[DECODE_MAX_DEPTH + 1];
+	unsigned int depth = 0;
+	const uint8_t *at = data, *end = at + length;
+	struct value value = { 0 };
+
+	if (length > DECODE_MAX_LENGTH)
+		return malformed(reason, "longer than %u bytes", DECODE_MAX_LENGTH);
+	levels[0].left = 1;
+	levels[0].map = false;
+	for (;;) {
+		while (!levels[depth].left)
+			if (!depth--)
+				return at == end ? 0 : malformed(reason, "bytes after its end");
+		if (at == end)
+			return malformed(reason, "truncated");
+
+		unsigned int head = head_bytes(*at);
+		bool key = levels[depth].map && !(levels[depth].left & 1);
+
+		if (!head)
+			return malformed(reason, "byte c1 is no msgpack type");
+		if ((size_t)(end - at) < head)
+			return malformed(reason, "truncated");
+		levels[depth].left--;
+		at = read_head(at, &value);
+		if (has_content(&value)) {
+			if (value.length > (size_t)(end - at))
+				return malformed(reason, "truncated");
+			if (value.kind == VALUE_TEXT && !utf8_valid(at, value.length))
+				return malformed(reason, "a text is not UTF-8");
+			at += value.length;
+		}
+		if (key && value.kind != VALUE_TEXT)
+			return malformed(reason, "a key is not a text");
+		if (value.kind == VALUE_ARRAY || value.kind == VALUE_MAP) {
+			if (children(&value) > (size_t)(end - at))
+				return malformed(reason, "a count exceeds the bytes that remain");
+			if (depth == DECODE_MAX_DEPTH)
+				return malformed(reason, "nested deeper than %d", DECODE_MAX_DEPTH);
+			levels[++depth].left = children(&value);
+			levels[depth].map = value.kind == VALUE_MAP;
+		}
+	}
+}
+
+const uint8_t *decode_value(const uint8_t *at, struct value *out)
+{
+	return read_value(at, out);
+}
+
+const uint8_t *decode_skip(const uint8_t *at)
+{
+	struct value value;
+
+	for (uint64_t left = 1; left; left--) {
+		at = read_value(at, &value);
+		left += children(&value);
+	}
+	return at;
+}
+
+struct cursor value_elements(const struct value *array_or_map)
+{
+	return (struct cursor){ array_or_map->data, array_or_map->length };
+}
+
+bool cursor_element(struct cursor *cursor, struct value *out)
+{
+	if (!cursor->left)
+		return false;
+	cursor->left--;
+
+	const uint8_t *after = read_value(cursor->at, out);
+
+	cursor->at = children(out) ? decode_skip(cursor->at) : after;
+	return true;
+}
+
+bool cursor_pair(struct cursor *cursor, struct value *key, struct value *out)
+{
+	if (!cursor->left)
+		return false;
+	cursor->left--;
+
+	const uint8_t *at = read_value(cursor->at, key);
+	const uint8_t *after = read_value(at, out);
+
+	cursor->at = children(out) ? decode_skip(at) : after;
+	return true;
+}
+
+static inline bool text_is(const struct value *text, const char *string, size_t length)
+{
+	return text->length == length && !memcmp(text->data, string, length);
+}
+
+bool value_is(const struct value *text, const char *string)
+{
+	return text->kind == VALUE_TEXT && text_is(text, string, strlen(string));
+}
+
+void decode_field(const struct value *map, struct cursor *hint, const char *name, size_t length,
+		  struct value *out)
+{
+	struct value key;
+
+	for (uint32_t tries = map->length; tries; tries--) {
+		if (!hint->left)
+			*hint = value_elements(map);
+		cursor_pair(hint, &key, out);
+		if (text_is(&key, name, length))
+			return;
+	}
+	out->kind = VALUE_ABSENT;
+	out->length = 0;
+}
+
+/* Types */
+
+static bool is_signed(const struct value *value)
+{
+	return value->kind == VALUE_NEGATIVE ||
+	       (value->kind == VALUE_UINT && value->number <= INT64_MAX);
+}
+
+static bool elements_have_type(const struct value *array, enum field_type type);
+
+static bool has_type(const struct value *value, enum field_type type)
+{
+	static const struct {
+		const char *name;
+		enum field_type type;
+	} conflicts[] = {
+		{ "txids", TYPE_HASHES },      { "fees", TYPE_INTS },	{ "vsizes", TYPE_UINTS },
+		{ "entry_times", TYPE_UINTS }, { "after", TYPE_UINTS },
+	};
+	struct cursor pairs;
+	struct value key, inner;
+
+	if (value->kind == VALUE_NIL)
+		return true;
+	switch (type) {
+	case TYPE_UINT:
+		return value->kind == VALUE_UINT;
+	case TYPE_INT:
+	case TYPE_US_TO_NS:
+		return is_signed(value);
+	case TYPE_BOOL:
+		return value->kind == VALUE_BOOL;
+	case TYPE_HASH:
+	case TYPE_ALIAS:
+		return value->kind == VALUE_BYTES && value->length == 32;
+	case TYPE_TEXT:
+	case TYPE_NETWORK:
+		return value->kind == VALUE_TEXT;
+	case TYPE_PAYLOAD:
+		return value->kind == VALUE_BYTES;
+	case TYPE_SELECT: /* not published: like a key that nobody knows */
+		return true;
+	case TYPE_HASHES:
+		return elements_have_type(value, TYPE_HASH);
+	case TYPE_UINTS:
+		return elements_have_type(value, TYPE_UINT);
+	case TYPE_INTS:
+		return elements_have_type(value, TYPE_INT);
+	case TYPE_CONFLICTS:
+		if (value->kind != VALUE_MAP)
+			return false;
+		pairs = value_elements(value);
+		while (cursor_pair(&pairs, &key, &inner))
+			for (size_t i = 0; i < sizeof(conflicts) / sizeof(conflicts[0]); i++)
+				if (value_is(&key, conflicts[i].name) &&
+				    !has_type(&inner, conflicts[i].type))
+					return false;
+		return true;
+	}
+	return true;
+}
+
+static bool elements_have_type(const struct value *array, enum field_type type)
+{
+	struct cursor elements;
+	struct value element;
+
+	if (array->kind != VALUE_ARRAY)
+		return false;
+	elements = value_elements(array);
+	while (cursor_element(&elements, &element))
+		if (!has_type(&element, type))
+			return false;
+	return true;
+}
+
+/* Keys come in the catalogue's order, so the search begins after the last one found. */
+static unsigned int find_field(const struct event_desc *desc, unsigned int start,
+			       const struct value *key)
+{
+	for (unsigned int tries = 0; tries < desc->n_fields; tries++) {
+		unsigned int i = start + tries;
+
+		if (i >= desc->n_fields)
+			i -= desc->n_fields;
+
+		const char *name = desc->fields[i].name;
+
+		if (text_is(key, name, strlen(name)))
+			return i;
+	}
+	return desc->n_fields;
+}
+
+static int check_event(const struct value *event, const struct event_desc *desc,
+		       char reason[DECODE_REASON])
+{
+	struct cursor pairs;
+	struct value key, value;
+	unsigned int expected = 0, seen = 0;
+	bool timed = false;
+
+	_Static_assert(MAX_FIELDS <= 8 * sizeof(seen), "a bit for each field");
+	if (event->kind != VALUE_MAP)
+		return malformed(reason, "events: an element is not a map");
+	pairs = value_elements(event);
+	while (cursor_pair(&pairs, &key, &value)) {
+		if (text_is(&key, "time_us", 7)) {
+			if (value.kind != VALUE_UINT || timed)
+				return malformed(reason, "time_us: not one unsigned integer");
+			timed = true;
+			continue;
+		}
+		if (!desc)
+			continue;
+
+		unsigned int i = find_field(desc, expected, &key);
+
+		if (i == desc->n_fields)
+			continue;
+		if (!has_type(&value, desc->fields[i].type))
+			return malformed(reason, "%s: not of type %s", desc->fields[i].name,
+					 field_type_name(desc->fields[i].type));
+		if (seen & 1u << i)
+			return malformed(reason, "%s: told twice", desc->fields[i].name);
+		seen |= 1u << i;
+		expected = i + 1;
+	}
+	return timed ? 0 : malformed(reason, "time_us: missing");
+}
+
+/* Bodies */
+
+struct body_key {
+	const char *name;
+	enum value_kind kind;
+	bool optional;
+};
+
+/* The values of known keys, in the order of the table; absent ones have VALUE_ABSENT. */
+static int read_body(const void *data, size_t length, const struct body_key *keys, size_t n_keys,
+		     struct value *values, struct value *map, char reason[DECODE_REASON])
+{
+	static const char *const kinds[] = {
+		[VALUE_UINT] = "an unsigned integer", [VALUE_TEXT] = "a text",
+		[VALUE_ARRAY] = "an array",	      [VALUE_MAP] = "a map",
+	};
+	struct cursor pairs;
+	struct value key, value;
+	int err = decode_check(data, length, reason);
+
+	if (err)
+		return err;
+	read_value(data, map);
+	if (map->kind != VALUE_MAP)
+		return malformed(reason, "not a map");
+	for (size_t i = 0; i < n_keys; i++)
+		values[i].kind = VALUE_ABSENT;
+
+	pairs = value_elements(map);
+	while (cursor_pair(&pairs, &key, &value))
+		for (size_t i = 0; i < n_keys; i++) {
+			if (!value_is(&key, keys[i].name))
+				continue;
+			if (values[i].kind != VALUE_ABSENT)
+				return malformed(reason, "%s: told twice", keys[i].name);
+			values[i] = value;
+		}
+
+	/* The version stands first in the table: of another version nothing else is certain. */
+	for (size_t i = 0; i < n_keys; i++) {
+		if (values[i].kind == VALUE_ABSENT && !keys[i].optional)
+			return malformed(reason, "%s: missing", keys[i].name);
+		if (values[i].kind != VALUE_ABSENT && values[i].kind != keys[i].kind)
+			return malformed(reason, "%s: not %s", keys[i].name, kinds[keys[i].kind]);
+		if (!i && values[i].number != WIRE_VERSION)
+			return malformed(reason, "v: version %llu is not understood",
+					 (unsigned long long)values[i].number);
+	}
+	return 0;
+}
+
+static bool is_label(const struct value *text)
+{
+	if (!text->length || text->length > DECODE_MAX_LABEL)
+		return false;
+	for (uint32_t i = 0; i < text->length; i++) {
+		uint8_t c = text->data[i];
+
+		if (!((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+		      c == '_' || c == '-'))
+			return false;
+	}
+	return true;
+}
+
+int decode_message(const void *data, size_t length, const struct event_desc *desc,
+		   struct message *out, char reason[DECODE_REASON])
+{
+	enum { V, NODE, RUN, PID, N, SEQ, LOST, EVENTS, N_KEYS };
+	static const struct body_key keys[N_KEYS] = {
+		[V] = { "v", VALUE_UINT, false },	  [NODE] = { "node", VALUE_TEXT, false },
+		[RUN] = { "run", VALUE_UINT, false },	  [PID] = { "pid", VALUE_UINT, false },
+		[N] = { "n", VALUE_UINT, false },	  [SEQ] = { "seq", VALUE_UINT, false },
+		[LOST] = { "lost", VALUE_UINT, true },	  [EVENTS] = { "events", VALUE_ARRAY, false },
+	};
+	struct value values[N_KEYS], map, event;
+	struct cursor events;
+	uint64_t end;
+	int err = read_body(data, length, keys, N_KEYS, values, &map, reason);
+
+	if (err)
+		return err;
+	if (!is_label(&values[NODE]))
+		return malformed(reason, "node: not a label");
+	out->node = (const char *)values[NODE].data;
+	out->node_length = values[NODE].length;
+	out->run = values[RUN].number;
+	out->pid = values[PID].number;
+	out->n = values[N].number;
+	out->seq = values[SEQ].number;
+	out->lost = values[LOST].kind == VALUE_ABSENT ? 0 : values[LOST].number;
+	out->events = value_elements(&values[EVENTS]);
+	if (!out->seq)
+		return malformed(reason, "seq: 0, the first number is 1");
+	if (!out->lost && !out->events.left)
+		return malformed(reason, "neither events nor a loss");
+	if (__builtin_add_overflow(out->seq, out->lost, &out->next) ||
+	    __builtin_add_overflow(out->next, out->events.left, &out->next))
+		return malformed(reason, "seq: numbers end beyond 64 bits");
+	if (__builtin_add_overflow(out->n, out->events.left, &end))
+		return malformed(reason, "n: positions end beyond 64 bits");
+
+	events = out->events;
+	while (cursor_element(&events, &event)) {
+		err = check_event(&event, desc, reason);
+		if (err)
+			return err;
+	}
+	return 0;
+}
+
+int decode_status(const void *data, size_t length, struct status *out, char reason[DECODE_REASON])
+{
+	enum { V, NODE, RUN, SOCKET, TIME_US, N, HEADS, HELD, COUNTERS, REPLAY, N_KEYS };
+	static const struct body_key keys[N_KEYS] = {
+		[V] = { "v", VALUE_UINT, false },
+		[NODE] = { "node", VALUE_TEXT, false },
+		[RUN] = { "run", VALUE_UINT, false },
+		[SOCKET] = { "socket", VALUE_TEXT, false },
+		[TIME_US] = { "time_us", VALUE_UINT, false },
+		[N] = { "n", VALUE_UINT, false },
+		[HEADS] = { "heads", VALUE_MAP, false },
+		[HELD] = { "held", VALUE_UINT, true },
+		[COUNTERS] = { "counters", VALUE_MAP, true },
+		[REPLAY] = { "replay", VALUE_TEXT, true },
+	};
+	struct value values[N_KEYS], key, head;
+	struct cursor heads;
+	int err = read_body(data, length, keys, N_KEYS, values, &out->map, reason);
+
+	if (err)
+		return err;
+	if (!is_label(&values[NODE]))
+		return malformed(reason, "node: not a label");
+	if (value_is(&values[SOCKET], socket_name(SOCKET_LOW)))
+		out->socket = SOCKET_LOW;
+	else if (value_is(&values[SOCKET], socket_name(SOCKET_HIGH)))
+		out->socket = SOCKET_HIGH;
+	else
+		return malformed(reason, "socket: neither low nor high");
+	out->node = (const char *)values[NODE].data;
+	out->node_length = values[NODE].length;
+	out->run = values[RUN].number;
+	out->time_us = values[TIME_US].number;
+	out->n = values[N].number;
+	out->heads = value_elements(&values[HEADS]);
+	heads = out->heads;
+	while (cursor_pair(&heads, &key, &head))
+		if (head.kind != VALUE_UINT || head.number == UINT64_MAX)
+			return malformed(reason, "heads: not all are unsigned integers");
+	return 0;
+}
+
+/* JSON */
+
+static bool json_room(struct json *json, size_t bytes)
+{
+	if (json->failed)
+		return false;
+	if (json->size - json->length >= bytes)
+		return true;
+
+	size_t size = json->size ? json->size : 1024;
+
+	while (size - json->length < bytes)
+		size *= 2;
+
+	char *data = realloc(json->data, size);
+
+	if (!data) {
+		json->failed = true;
+		return false;
+	}
+	json->data = data;
+	json->size = size;
+	return true;
+}
+
+void json_append(struct json *json, const char *text, size_t length)
+{
+	if (!json_room(json, length))
+		return;
+	memcpy(json->data + json->length, text, length);
+	json->length += length;
+}
+
+void json_free(struct json *json)
+{
+	free(json->data);
+	*json = (struct json){ 0 };
+}
+
+void json_raw(struct json *json, const char *text)
+{
+	json_append(json, text, strlen(text));
+}
+
+/* Control characters, line and paragraph separators, and marks that reorder text on a screen. */
+static bool is_unsafe(uint32_t point)
+{
+	return point < 0x20 || (point >= 0x7f && point < 0xa0) || point == 0x200e ||
+	       point == 0x200f || (point >= 0x2028 && point <= 0x202e) ||
+	       (point >= 0x2066 && point <= 0x2069);
+}
+
+void json_text(struct json *json, const char *text, size_t length)
+{
+	static const char hex[] = "0123456789abcdef";
+	const uint8_t *at = (const uint8_t *)text, *end = at + length;
+
+	/* No byte grows to more than the six of an escape. */
+	if (length > (SIZE_MAX - 2) / 6 || !json_room(json, 6 * length + 2))
+		return;
+
+	char *to = json->data + json->length;
+
+	*to++ = '"';
+	while (at < end) {
+		uint32_t point;
+		unsigned int bytes = utf8_sequence(at, end, &point);
+
+		if (!bytes) {
+			memcpy(to, "\xef\xbf\xbd", 3);
+			to += 3;
+			at++;
+			continue;
+		}
+		if (point == '"' || point == '\\') {
+			*to++ = '\\';
+			*to++ = (char)point;
+		} else if (is_unsafe(point)) {
+			*to++ = '\\';
+			if (point == '\n') {
+				*to++ = 'n';
+			} else if (point == '\r') {
+				*to++ = 'r';
+			} else if (point == '\t') {
+				*to++ = 't';
+			} else {
+				*to++ = 'u';
+				for (int shift = 12; shift >= 0; shift -= 4)
+					*to++ = hex[point >> shift & 15];
+			}
+		} else {
+			memcpy(to, at, bytes);
+			to += bytes;
+		}
+		at += bytes;
+	}
+	*to++ = '"';
+	json->length = (size_t)(to - json->data);
+}
+
+void json_uint(struct json *json, uint64_t number)
+{
+	char digits[20];
+	size_t first = sizeof(digits);
+
+	do {
+		digits[--first] = (char)('0' + number % 10);
+		number /= 10;
+	} while (number);
+	json_append(json, digits + first, sizeof(digits) - first);
+}
+
+static void json_hex(struct json *json, const uint8_t *bytes, size_t length)
+{
+	static const char hex[] = "0123456789abcdef";
+
+	if (!json_room(json, 2 * length + 2))
+		return;
+
+	char *to = json->data + json->length;
+
+	*to++ = '"';
+	for (size_t i = 0; i < length; i++) {
+		*to++ = hex[bytes[i] >> 4];
+		*to++ = hex[bytes[i] & 15];
+	}
+	*to++ = '"';
+	json->length = (size_t)(to - json->data);
+}
+
+static void json_real(struct json *json, double real)
+{
+	char digits[32];
+
+	if (!isfinite(real)) {
+		json_raw(json, "null");
+		return;
+	}
+	snprintf(digits, sizeof(digits), "%.17g", real);
+	json_raw(json, digits);
+}
+
+void json_value(struct json *json, const struct value *value)
+{
+	struct cursor cursor;
+	struct value key, inner;
+	const char *separator = "";
+
+	switch (value->kind) {
+	case VALUE_BOOL:
+		json_raw(json, value->truth ? "true" : "false");
+		return;
+	case VALUE_UINT:
+		json_uint(json, value->number);
+		return;
+	case VALUE_NEGATIVE:
+		json_append(json, "-", 1);
+		json_uint(json, -(uint64_t)value->negative);
+		return;
+	case VALUE_FLOAT:
+		json_real(json, value->real);
+		return;
+	case VALUE_TEXT:
+		json_text(json, (const char *)value->data, value->length);
+		return;
+	case VALUE_BYTES:
+	case VALUE_EXT:
+		json_hex(json, value->data, value->length);
+		return;
+	case VALUE_ARRAY:
+		json_append(json, "[", 1);
+		cursor = value_elements(value);
+		while (cursor_element(&cursor, &inner)) {
+			json_raw(json, separator);
+			json_value(json, &inner);
+			separator = ",";
+		}
+		json_append(json, "]", 1);
+		return;
+	case VALUE_MAP:
+		json_append(json, "{", 1);
+		cursor = value_elements(value);
+		while (cursor_pair(&cursor, &key, &inner)) {
+			json_raw(json, separator);
+			json_value(json, &key);
+			json_append(json, ":", 1);
+			json_value(json, &inner);
+			separator = ",";
+		}
+		json_append(json, "}", 1);
+		return;
+	case VALUE_ABSENT:
+	case VALUE_NIL:
+		json_raw(json, "null");
+		return;
+	}
+}
+
+static void json_pairs(struct json *json, const struct value *map, const char *except)
+{
+	struct cursor pairs = value_elements(map);
+	struct value key, value;
+
+	while (cursor_pair(&pairs, &key, &value)) {
+		if (except && value_is(&key, except))
+			continue;
+		json_append(json, ",", 1);
+		json_value(json, &key);
+		json_append(json, ":", 1);
+		json_value(json, &value);
+	}
+}
+
+void json_event(struct json *json, const char *topic, size_t topic_length,
+		const struct message *message, uint64_t index, const struct value *event)
+{
+	struct cursor hint = value_elements(event);
+	struct value time_us;
+
+	decode_field(event, &hint, "time_us", 7, &time_us);
+	json_raw(json, "{\"topic\":");
+	json_text(json, topic, topic_length);
+	json_raw(json, ",\"node\":");
+	json_text(json, message->node, message->node_length);
+	json_raw(json, ",\"run\":");
+	json_uint(json, message->run);
+	json_raw(json, ",\"seq\":");
+	json_uint(json, message->seq + message->lost + index);
+	json_raw(json, ",\"n\":");
+	json_uint(json, message->n + index);
+	json_raw(json, ",\"pid\":");
+	json_uint(json, message->pid);
+	json_raw(json, ",\"time_us\":");
+	json_value(json, &time_us);
+	json_pairs(json, event, "time_us");
+	json_append(json, "}", 1);
+}
+
+void json_map(struct json *json, const char *topic, size_t topic_length, const struct value *map)
+{
+	json_raw(json, "{\"topic\":");
+	json_text(json, topic, topic_length);
+	json_pairs(json, map, NULL);
+	json_append(json, "}", 1);
+}

@@ -1,0 +1,373 @@
+"""What end-to-end tests share: starting coretapd, nodes and subscribers, and accounting.
+
+Nothing here uses coretap's own clients or catalogue: frames are read with plain pyzmq and msgpack,
+as a stranger would read them, so the tests witness the wire contract independently.
+"""
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import unittest
+
+import msgpack
+import zmq
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+PLAIN = os.path.join(ROOT, os.environ.get("BUILD", "build"))
+SANITIZED = os.path.join(ROOT, os.environ.get("SANITIZED", "build/sanitized"))
+FAKE_NODE = os.path.join(PLAIN, "fake_node")
+
+
+def tool(name, sanitized=True):
+    """Path of a program of ours; the sanitized one unless the test is about rates."""
+    if sanitized and os.path.exists(os.path.join(SANITIZED, name)):
+        return os.path.join(SANITIZED, name)
+    return os.path.join(PLAIN, name)
+
+
+def wait_until(condition, seconds=10, what="condition"):
+    """Polls until condition() is true and returns its value."""
+    end = time.monotonic() + seconds
+    while True:
+        value = condition()
+        if value:
+            return value
+        if time.monotonic() > end:
+            raise AssertionError(f"{what}: not within {seconds} s")
+        time.sleep(0.01)
+
+
+def free_port():
+    """The first of three consecutive free ports."""
+    while True:
+        with socket.socket() as a:
+            a.bind(("127.0.0.1", 0))
+            port = a.getsockname()[1]
+        if port > 65000:
+            continue
+        try:
+            for i in range(3):
+                with socket.socket() as b:
+                    b.bind(("127.0.0.1", port + i))
+            return port
+        except OSError:
+            continue
+
+
+def need_root():
+    if os.geteuid() != 0:
+        raise unittest.SkipTest("wants root")
+
+
+class Bridge:
+    """A running coretapd. Its stderr is in .log(); sanitizer reports fail the test at stop()."""
+
+    def __init__(self, *args, binary=FAKE_NODE, name=None, sanitized=True, ready=True, port=None,
+                 prefix=(), env=None):
+        need_root()
+        self.port = port or free_port()
+        self.name = name or f"t{os.getpid()}-{self.port}"
+        self.errors = tempfile.TemporaryFile()
+        command = [*prefix, tool("coretapd", sanitized), "--name", self.name, "--port", str(self.port)]
+        if binary:
+            command += ["--binary", binary]
+        self.process = subprocess.Popen([*command, *map(str, args)], stderr=self.errors,
+                                        env={**os.environ, **(env or {})})
+        self.pid = self.process.pid
+        if ready:
+            self.wait_ready()
+
+    def wait_ready(self, seconds=20):
+        def attached():
+            if self.process.poll() is not None:
+                raise AssertionError(f"coretapd ended with {self.process.returncode}: {self.log()}")
+            return "attached (" in self.log()
+        wait_until(attached, seconds, "coretapd attached")
+
+    def log(self):
+        # pread: the child shares the file's offset and writes at it.
+        size = os.fstat(self.errors.fileno()).st_size
+        return os.pread(self.errors.fileno(), size, 0).decode(errors="replace")
+
+    def send(self, number):
+        os.kill(self.pid, number)
+
+    def stop(self, number=signal.SIGTERM, seconds=20):
+        """Ends it in order and returns its exit code."""
+        if self.process.poll() is None:
+            self.process.send_signal(number)
+        try:
+            code = self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+            raise AssertionError(f"coretapd did not end within {seconds} s: {self.log()}")
+        log = self.log()
+        if "Sanitizer" in log or "runtime error" in log:
+            raise AssertionError(f"sanitizer: {log}")
+        return code
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, *_):
+        if self.process.poll() is None:
+            if kind:
+                self.kill()
+            else:
+                self.stop()
+        if kind:
+            print(f"--- coretapd {self.name}:\n{self.log()}", file=sys.stderr)
+        self.errors.close()
+
+
+class FakeNode:
+    """A running simulated node. finish() returns its ledger: the firings that it counted itself."""
+
+    def __init__(self, *args, binary=FAKE_NODE, prefix=()):
+        self.out = tempfile.TemporaryFile()
+        self.process = subprocess.Popen([*prefix, binary, *map(str, args)], stdout=self.out)
+        self.pid = self.process.pid
+
+    def lines(self):
+        size = os.fstat(self.out.fileno()).st_size
+        return os.pread(self.out.fileno(), size, 0).decode().splitlines()
+
+    def finish(self, seconds=120):
+        code = self.process.wait(seconds)
+        if code != 0:
+            raise AssertionError(f"fake_node ended with {code}")
+        self.ledger = json.loads(self.lines()[-1])
+        self.fired = {k.replace(":", "."): v for k, v in self.ledger["fired"].items() if v}
+        return self.fired
+
+    def stop(self):
+        self.process.terminate()
+        return self.finish()
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        if self.process.poll() is None:
+            self.kill()
+        self.out.close()
+
+
+class Event(dict):
+    """The fields of one event; topic, n, seq, pid and run as attributes."""
+    __slots__ = ("topic", "n", "seq", "pid", "run")
+
+
+class Subscriber:
+    """Reads both sockets in a thread from its construction on and keeps the account of section
+    "numbering" of protocol/README.md. keep: remember events (else only count them)."""
+
+    def __init__(self, bridge, topics=("",), sockets=("low", "high"), keep=True, hwm=0, address=None):
+        self.events, self.count, self.lost, self.gaps, self.errors = [], {}, {}, [], []
+        self.statuses, self.stopped, self.frames, self.runs = [], [], 0, []
+        self.keep, self.next, self.next_n = keep, {}, {}
+        self.n_gaps = []
+        self.lock = threading.Lock()
+        self.ending = False
+        self.context = zmq.Context()
+        self.sockets = {}
+        for i, name in enumerate(("low", "high")):
+            if name not in sockets:
+                continue
+            s = self.context.socket(zmq.SUB)
+            s.setsockopt(zmq.RCVHWM, hwm)
+            s.setsockopt(zmq.LINGER, 0)
+            for topic in (*topics, "bridge."):
+                s.subscribe(topic.encode())
+            s.connect((address or "tcp://127.0.0.1:{}").format(bridge.port + i))
+            self.sockets[s] = name
+        self.thread = threading.Thread(target=self.run, daemon=True)
+        self.thread.start()
+
+    def run(self):
+        poller = zmq.Poller()
+        for s in self.sockets:
+            poller.register(s, zmq.POLLIN)
+        while not self.ending:
+            for s, _ in poller.poll(50):
+                for _ in range(1000):
+                    try:
+                        parts = s.recv_multipart(zmq.NOBLOCK)
+                    except zmq.Again:
+                        break
+                    try:
+                        self.take(parts, self.sockets[s])
+                    except Exception as error:  # told by check()
+                        self.errors.append(f"{error!r} in {parts[:2]!r:.500}")
+        for s in self.sockets:
+            s.close()
+        self.context.term()
+
+    def take(self, parts, socket_name):
+        topic, body = parts[0].decode(), msgpack.unpackb(parts[1])
+        with self.lock:
+            self.frames += 1
+            if topic == "bridge.status":
+                self.statuses.append(body)
+                return
+            if topic == "bridge.stopping":
+                self.stopped.append(body)
+                return
+            self.account(topic, body, socket_name)
+
+    def account(self, topic, body, socket_name):
+        run, seq, lost, events = body["run"], body["seq"], body.get("lost", 0), body["events"]
+        if run not in self.runs:
+            self.runs.append(run)
+        key = (run, topic)
+        if key in self.next and seq != self.next[key]:
+            self.gaps.append((topic, self.next[key], seq - 1))
+        self.next[key] = seq + lost + len(events)
+        if lost:
+            self.lost[topic] = self.lost.get(topic, 0) + lost
+        n_key = (run, socket_name)
+        if len(events) == 0 and not lost:
+            self.errors.append(f"{topic}: empty message without a loss")
+        expected = self.next_n.get(n_key)
+        if expected is not None and body["n"] != expected:
+            self.n_gaps.append((socket_name, expected, body["n"]))
+        self.next_n[n_key] = body["n"] + len(events)
+        self.count[topic] = self.count.get(topic, 0) + len(events)
+        if not self.keep:
+            return
+        for i, fields in enumerate(events):
+            event = Event(fields)
+            event.topic, event.n, event.seq = topic, body["n"] + i, seq + lost + i
+            event.pid, event.run = body["pid"], run
+            self.events.append(event)
+
+    def of(self, topic):
+        with self.lock:
+            return [e for e in self.events if e.topic == topic]
+
+    def status(self, socket_name):
+        with self.lock:
+            return next((s for s in reversed(self.statuses) if s["socket"] == socket_name), None)
+
+    def wait_status(self, seconds=10):
+        """Waits until a status came on every socket: from then on nothing is missed."""
+        wait_until(lambda: all(self.status(name) for name in self.sockets.values()), seconds,
+                   "bridge.status")
+        return self
+
+    def wait_count(self, topic, count, seconds=30):
+        wait_until(lambda: self.count.get(topic, 0) + self.lost.get(topic, 0) >= count, seconds,
+                   f"{count} of {topic} (has {self.count.get(topic, 0)})")
+
+    def wait_ledger(self, fired, seconds=30):
+        """Waits until everything that the node counted has arrived or was told as lost."""
+        for topic, count in fired.items():
+            self.wait_count(topic, count, seconds)
+
+    def close(self):
+        self.ending = True
+        self.thread.join()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+
+class TestCase(unittest.TestCase):
+    def check_account(self, subscriber, fired):
+        """fired = received + lost for every tracepoint, without gaps, errors or surplus."""
+        self.assertEqual(subscriber.errors, [])
+        self.assertEqual(subscriber.gaps, [])
+        told = {t: subscriber.count.get(t, 0) + subscriber.lost.get(t, 0)
+                for t in {*subscriber.count, *subscriber.lost}
+                if not t.startswith(("block.", "node."))}
+        self.assertEqual(told, fired)
+
+
+def semaphore(pid, binary, provider, name):
+    """The value of a tracepoint's semaphore in a running process (position-independent or not)."""
+    notes = subprocess.run(["readelf", "-n", binary], capture_output=True, text=True).stdout
+    match = re.search(rf"Provider: {provider}\s+Name: {name}\s+Location: \S+, Base: \S+, Semaphore: (0x[0-9a-f]+)",
+                      notes)
+    address = int(match.group(1), 16)
+    headers = subprocess.run(["readelf", "-lW", binary], capture_output=True, text=True).stdout
+    if "DYN (" in headers:
+        real = os.path.realpath(binary)
+        with open(f"/proc/{pid}/maps") as maps:
+            base = min(int(line.split("-")[0], 16) for line in maps if line.rstrip().endswith(real))
+        address += base
+    with open(f"/proc/{pid}/mem", "rb") as memory:
+        memory.seek(address)
+        return int.from_bytes(memory.read(2), "little")
+
+
+def bpf_objects():
+    """Ids of the kernel's programs and links that are ours."""
+    out = subprocess.run(["bpftool", "prog", "show", "-j"], capture_output=True, text=True,
+                         env={**os.environ, "PATH": os.environ["PATH"] + ":/usr/sbin"}).stdout
+    return {p["id"] for p in json.loads(out or "[]") if p.get("name", "").startswith("capture_")}
+
+
+class _Result(unittest.TestResult):
+    def __init__(self):
+        super().__init__()
+        self.started = 0.0
+
+    def startTest(self, test):
+        super().startTest(test)
+        self.started = time.monotonic()
+
+    def tell(self, word, test, why=""):
+        seconds = time.monotonic() - self.started
+        name = f"{os.path.basename(sys.argv[0])[:-3]}.{test.id().split('.', 1)[-1]}"
+        print(f"{word} {name} ({seconds:.1f} s){': ' + why if why else ''}", flush=True)
+
+    def addSuccess(self, test):
+        self.tell("PASS", test)
+
+    def addSkip(self, test, reason):
+        self.tell("SKIP", test, reason)
+
+    def addFailure(self, test, err):
+        super().addFailure(test, err)
+        self.tell("FAIL", test)
+        print(self.failures[-1][1], flush=True)
+
+    def addError(self, test, err):
+        super().addError(test, err)
+        self.tell("FAIL", test)
+        print(self.errors[-1][1], flush=True)
+
+    def addSubTest(self, test, subtest, err):
+        super().addSubTest(test, subtest, err)
+        if err:
+            self.tell("FAIL", subtest)
+            print((self.failures or self.errors)[-1][1], flush=True)
+
+
+def main():
+    """Runs the calling module's tests, a line each; arguments choose by substring of the name."""
+    suite = unittest.defaultTestLoader.loadTestsFromModule(sys.modules["__main__"])
+    chosen = [t for group in suite for t in group
+              if not sys.argv[1:] or any(word in t.id() for word in sys.argv[1:])]
+    result = _Result()
+    unittest.TestSuite(chosen).run(result)
+    sys.exit(0 if result.wasSuccessful() else 1)
