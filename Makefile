@@ -19,13 +19,13 @@ MULTIARCH := $(shell $(CC) -print-multiarch 2>/dev/null)
 objects = $(patsubst %.c,$(BUILD)/%.o,$(1))
 PROTOCOL = $(call objects,$(wildcard protocol/*.c))
 BRIDGE = $(call objects,$(filter-out bridge/main.c,$(wildcard bridge/*.c)))
-LIBRARY_SOURCES = $(filter-out clients/c/command%.c,$(wildcard clients/c/*.c))
+LIBRARY_SOURCES = $(wildcard clients/c/*.c)
 LIBRARY = $(call objects,$(LIBRARY_SOURCES) protocol/catalogue.c protocol/decode.c)
-COMMAND = $(call objects,$(wildcard clients/c/command*.c) bridge/probes.c bridge/operands.c bridge/log.c)
+COMMAND = $(call objects,$(wildcard clients/c/command/*.c) bridge/probes.c bridge/operands.c bridge/log.c)
 
 all: $(addprefix $(BUILD)/,coretapd coretap libcoretap.a libcoretap.so coretap.pc fake_node)
 
-.PHONY: all deps check test test-node demo bench install uninstall clean format docs
+.PHONY: all unit sanitized deps check test test-node demo bench install uninstall clean format docs
 
 # ---- the kernel side ----
 
@@ -65,7 +65,90 @@ $(BUILD)/coretap.pc: clients/c/coretap.pc.in Makefile | $(BUILD)
 # The simulated node is compiled plainly: its code is what is traced.
 FAKE_NODE = $(wildcard tests/fake_node/*.c)
 $(BUILD)/fake_node: $(FAKE_NODE) $(wildcard tests/fake_node/*.h) | $(BUILD)
-	$(CC) -std=gnu11 -D_GNU_SOURCE $(WARNINGS) -O2 -g -DFAKE_NODE_ABI=29 $(FAKE_NODE) -o $@ -lpthread -lm
+	$(CC) -std=gnu11 $(WARNINGS) -O2 -g -DFAKE_NODE_ABI=29 $(FAKE_NODE) -o $@ -lpthread -lm
+
+# ---- tests ----
+
+# Sanitized twins of everything, for the tests that are not about rates.
+SANITIZED = $(BUILD)/sanitized
+UNIT = $(patsubst %.c,$(BUILD)/%,$(wildcard tests/unit/test_*.c))
+
+$(BUILD)/tests/unit/%: $(BUILD)/tests/unit/%.o $(BRIDGE) $(PROTOCOL) $(LIBRARY)
+	$(CC) $(ALL_LDFLAGS) $(sort $^) -o $@ -lbpf -lelf -lzmq -lmsgpackc -lpthread
+
+unit: $(UNIT)
+
+sanitized:
+	+$(MAKE) --no-print-directory BUILD=$(SANITIZED) SANITIZE=address,undefined CFLAGS="-O1 -g" \
+		$(SANITIZED)/coretapd $(SANITIZED)/coretap unit
+
+TEST_ENV = BUILD=$(BUILD) SANITIZED=$(SANITIZED)
+UNIT_TESTS = $(patsubst %.c,$(SANITIZED)/%,$(wildcard tests/unit/test_*.c)) $(wildcard tests/unit/*.sh tests/unit/*.py)
+
+check: all sanitized
+	$(TEST_ENV) tests/run $(UNIT_TESTS)
+
+test: deps
+	+$(MAKE) --no-print-directory all sanitized
+	$(TEST_ENV) tests/run $(UNIT_TESTS) $(wildcard tests/e2e/test_*.py) $(wildcard tests/node/test_*.py)
+
+test-node: all sanitized
+	$(TEST_ENV) tests/run $(wildcard tests/node/test_*.py)
+
+# ---- for people ----
+
+demo: deps
+	+$(MAKE) --no-print-directory all
+	$(TEST_ENV) tests/demo
+
+docs: $(BUILD)/coretap
+	$(BUILD)/coretap topics --json > protocol/events.json
+	$(BUILD)/coretap topics --markdown > protocol/EVENTS.md
+
+format:
+	clang-format -i $(shell git ls-files '*.c' '*.h')
+
+DEBIAN = gcc make clang llvm bpftool libbpf-dev libelf-dev libzmq3-dev libmsgpack-dev liblmdb-dev \
+	 linux-libc-dev libc6-dev systemtap-sdt-dev binutils pkg-config python3 python3-zmq python3-msgpack
+
+# What is missing is installed on Debian and its kin; elsewhere it is named.
+deps:
+	@if command -v dpkg-query >/dev/null; then \
+		missing=; \
+		for p in $(DEBIAN); do \
+			dpkg-query -W -f '$${Status}' $$p 2>/dev/null | grep -q ' installed$$' || missing="$$missing $$p"; \
+		done; \
+		[ -z "$$missing" ] || { \
+			[ "$$(id -u)" = 0 ] || { echo "missing:$$missing: run 'sudo make deps'" >&2; exit 1; }; \
+			apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends $$missing; }; \
+	else \
+		echo "Install what is missing of these, then go on:"; \
+		echo "  Fedora: gcc make clang llvm bpftool libbpf-devel elfutils-libelf-devel zeromq-devel msgpack-c-devel lmdb-devel systemtap-sdt-devel python3-zmq python3-msgpack"; \
+		echo "  Arch:   gcc make clang llvm bpf libbpf libelf zeromq msgpack-c lmdb systemtap python-pyzmq python-msgpack"; \
+	fi
+
+INSTALL = install
+DESTBIN = $(DESTDIR)$(PREFIX)/bin
+DESTLIB = $(DESTDIR)$(PREFIX)/lib
+DESTINCLUDE = $(DESTDIR)$(PREFIX)/include
+DESTSHARE = $(DESTDIR)$(PREFIX)/share/coretap
+
+install: all
+	$(INSTALL) -d $(DESTBIN) $(DESTDIR)$(PREFIX)/sbin $(DESTLIB)/pkgconfig $(DESTINCLUDE) $(DESTSHARE)
+	$(INSTALL) -m 755 $(BUILD)/coretapd $(DESTDIR)$(PREFIX)/sbin/
+	$(INSTALL) -m 755 $(BUILD)/coretap $(DESTBIN)/
+	$(INSTALL) -m 644 $(BUILD)/libcoretap.a $(DESTLIB)/
+	$(INSTALL) -m 755 $(BUILD)/libcoretap.so $(DESTLIB)/libcoretap.so.1
+	ln -sf libcoretap.so.1 $(DESTLIB)/libcoretap.so
+	$(INSTALL) -m 644 $(BUILD)/coretap.pc $(DESTLIB)/pkgconfig/
+	$(INSTALL) -m 644 clients/c/coretap.h $(DESTINCLUDE)/
+	$(INSTALL) -m 644 protocol/README.md protocol/EVENTS.md protocol/events.json $(DESTSHARE)/
+
+uninstall:
+	rm -f $(DESTDIR)$(PREFIX)/sbin/coretapd $(DESTBIN)/coretap $(DESTLIB)/libcoretap.a \
+		$(DESTLIB)/libcoretap.so.1 $(DESTLIB)/libcoretap.so $(DESTLIB)/pkgconfig/coretap.pc \
+		$(DESTINCLUDE)/coretap.h
+	rm -rf $(DESTSHARE)
 
 clean:
 	rm -rf $(BUILD)

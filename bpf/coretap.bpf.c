@@ -98,8 +98,9 @@ static __always_inline long text_read(char *slot, __u32 size, __u64 address, boo
 	return bpf_probe_read_user_str(slot, size, (void *)address);
 }
 
-/* Whether n bytes at offset stay inside the record; n and size are constants, so the verifier follows. */
-#define FITS(offset, n, size)                                                                      \
+/* Whether n bytes at offset stay inside the record; n and size are constants, so the verifier
+ * follows. */
+#define FITS(offset, n, size) \
 	((n) + sizeof(struct record) <= (size) && (offset) <= (size) - sizeof(struct record) - (n))
 
 /* size is a constant in each caller: the ring reserves only constant sizes. */
@@ -128,7 +129,8 @@ static __always_inline int record_fill(void *ctx, const struct site *site, __u32
 	record->pid = pid;
 	record->probe = site->probe;
 	record->site = key;
-	/* Kept in the record, not in registers: there the verifier would follow every combination. */
+	/* Kept in the record, not in registers: there the verifier would follow every combination.
+	 */
 	record->missing = 0;
 	record->cut = 0;
 
@@ -156,21 +158,23 @@ static __always_inline int record_fill(void *ctx, const struct site *site, __u32
 				continue;
 			read = !bpf_probe_read_user(record->slots + offset, 32, (void *)value);
 			if (!read && may_sleep)
-				read = !bpf_copy_from_user(record->slots + offset, 32, (void *)value);
+				read = !bpf_copy_from_user(record->slots + offset, 32,
+							   (void *)value);
 		} else if (read) {
 			__u32 slot = argument->slot;
 			long n = -1;
 			char next;
 
-			/* One branch for each size: of a sum of two variables the verifier knows too little. */
-#define SLOT(SIZE)                                                                                 \
-	if (slot == SIZE && FITS(offset, SIZE, size))                                              \
+			/* One branch for each size: of a sum of two variables the verifier knows
+			 * too little. */
+#define SLOT(SIZE)                                    \
+	if (slot == SIZE && FITS(offset, SIZE, size)) \
 		n = text_read((char *)record->slots + offset, SIZE, value, may_sleep);
 			TEXT_SLOTS(SLOT)
 #undef SLOT
 			read = n >= 0;
-			if (n == slot && !bpf_probe_read_user(&next, 1, (void *)(value + slot - 1)) &&
-			    next)
+			if (n == slot &&
+			    !bpf_probe_read_user(&next, 1, (void *)(value + slot - 1)) && next)
 				record->cut |= 1U << i;
 		}
 		if (!read)
@@ -203,8 +207,8 @@ static __always_inline int capture(void *ctx, bool may_sleep)
 		return 0;
 	__sync_fetch_and_add(&shared.counters[site->probe % MAX_PROBES].fired, 1);
 
-#define CLASS(SIZE)                                                                                \
-	if (site->size == SIZE)                                                                    \
+#define CLASS(SIZE)             \
+	if (site->size == SIZE) \
 		return record_fill(ctx, site, key, pid, SIZE, may_sleep);
 	RECORD_SIZES(CLASS)
 #undef CLASS

@@ -55,10 +55,10 @@ struct argument {
 _Static_assert(sizeof(struct argument) == 32, "layout");
 
 struct site {
-	__u16 probe;	  /* index of its counters */
-	__u8 ring;	  /* enum socket_id */
+	__u16 probe; /* index of its counters */
+	__u8 ring;   /* enum socket_id */
 	__u8 n_args;
-	__u32 size;	  /* record bytes, head included: one of RECORD_SIZES */
+	__u32 size; /* record bytes, head included: one of RECORD_SIZES */
 	struct argument args[MAX_ARGS];
 };
 _Static_assert(sizeof(struct site) == 8 + 32 * MAX_ARGS, "layout");
@@ -77,7 +77,7 @@ struct record {
 	__u32 pid;	  /* the process, in the initial namespace */
 	__u32 missing;	  /* bit i: argument i could not be read */
 	__u16 probe;
-	__u16 cut;	  /* bit i: text i was longer than its slot */
+	__u16 cut; /* bit i: text i was longer than its slot */
 	__u32 site;
 	__u8 slots[];
 };
@@ -96,7 +96,8 @@ _Static_assert(sizeof(struct probe_counters) == 64, "layout");
 
 /* Memory that the programs and the bridge have in common. */
 struct shared {
-	__u32 gate;	/* 0: nothing is recorded. Opens after the last attach, closes before the first detach */
+	__u32 gate; /* 0: nothing is recorded. Opens after the last attach, closes before the first
+		       detach */
 	__u32 only_pid; /* 0: every process of the binary is recorded */
 	__u64 ring_lost[2];
 	__u64 unused[5];

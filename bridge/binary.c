@@ -54,7 +54,8 @@ int binary_open(struct binary *b, const char *path, const char *attach)
 	if (S_ISREG(st.st_mode)) {
 		err = binary_guard(b);
 		if (err == -ETXTBSY) {
-			log_error("%s: somebody is writing it: try again when the writer is done", path);
+			log_error("%s: somebody is writing it: try again when the writer is done",
+				  path);
 			goto out;
 		}
 		if (err)

@@ -1,10 +1,11 @@
-/* The executable that is traced: its identity, its notes, and a guard against being written in place.
+/* The executable that is traced: its identity, its notes, and a guard against being written in
+ * place.
  *
  * Breakpoints belong to an inode, and the kernel keeps the instructions that they replace. Whoever
- * writes new code into the same inode (cp over it) while it is attached makes the next process run a
- * mixture of both. So while it is attached the file carries a read lease: the kernel then holds back
- * a writer until the lease is given up, which is after the detach. Where a file system has no leases,
- * inotify tells of the write as soon as it happens. */
+ * writes new code into the same inode (cp over it) while it is attached makes the next process run
+ * a mixture of both. So while it is attached the file carries a read lease: the kernel then holds
+ * back a writer until the lease is given up, which is after the detach. Where a file system has no
+ * leases, inotify tells of the write as soon as it happens. */
 #ifndef CORETAP_BINARY_H
 #define CORETAP_BINARY_H
 
@@ -15,7 +16,7 @@
 #include "probes.h"
 
 struct binary {
-	char path[PATH_MAX];  /* as the operator knows it */
+	char path[PATH_MAX];   /* as the operator knows it */
 	char attach[PATH_MAX]; /* what the kernel resolves: path, or /proc/PID/exe */
 	int fd;
 	dev_t dev;

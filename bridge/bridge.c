@@ -129,8 +129,8 @@ static int sockets_bind(struct bridge *b)
 		}
 		snprintf(defaults[id][0], sizeof(defaults[id][0]), "tcp://127.0.0.1:%u",
 			 b->options->port + id);
-		snprintf(defaults[id][1], sizeof(defaults[id][1]), "ipc://%s/%s.sock",
-			 b->directory, socket_name(id));
+		snprintf(defaults[id][1], sizeof(defaults[id][1]), "ipc://%s/%s.sock", b->directory,
+			 socket_name(id));
 		options.endpoints[id][0] = defaults[id][0];
 		options.endpoints[id][1] = defaults[id][1];
 	}
@@ -149,7 +149,9 @@ static int binary_bind(struct bridge *b)
 	if (n < 0)
 		log_error("%s: more than %d tracepoint sites", b->binary.path, MAX_SITES);
 	else
-		log_error("%s: has none of the tracepoints that are wanted. Check with `readelf -n %s | grep stapsdt`; official Linux releases have them, many distribution builds do not, own builds want WITH_USDT=ON",
+		log_error("%s: has none of the tracepoints that are wanted. Check with `readelf -n "
+			  "%s | grep stapsdt`; official Linux releases have them, many "
+			  "distribution builds do not, own builds want WITH_USDT=ON",
 			  b->binary.path, b->binary.path);
 	return EXIT_NO_TRACEPOINTS;
 }
@@ -189,8 +191,8 @@ static int watch(struct bridge *b, int fd)
 {
 	struct epoll_event event = { .events = EPOLLIN, .data.fd = fd };
 
-	return fd >= 0 && epoll_ctl(b->epoll, EPOLL_CTL_ADD, fd, &event) && errno != EEXIST ? -errno :
-											      0;
+	return fd >= 0 && epoll_ctl(b->epoll, EPOLL_CTL_ADD, fd, &event) && errno != EEXIST ? -errno
+											    : 0;
 }
 
 static int loop_open(struct bridge *b)
@@ -255,7 +257,8 @@ static int pipeline_open(struct bridge *b)
 
 		if (stream_init(&b->streams[id], b->label, b->run, b->tps.n) ||
 		    ring_open(&b->rings[id], fd, options.ring_bytes[id]) || watch(b, fd)) {
-			log_error("%s ring: cannot be set up: %s", socket_name(id), strerror(errno));
+			log_error("%s ring: cannot be set up: %s", socket_name(id),
+				  strerror(errno));
 			return EXIT_OTHER;
 		}
 	}
@@ -475,7 +478,8 @@ static void send_messages(struct bridge *b)
 }
 
 /* Encodes what the rings hold, then gives it back to the kernel, then sends: in this order, so that
- * whatever leaves the kernel is safe before it does. Returns whether there may be more right now. */
+ * whatever leaves the kernel is safe before it does. Returns whether there may be more right now.
+ */
 static bool bridge_turn(struct bridge *b, bool *idle)
 {
 	bool drained[N_SOCKETS];
@@ -510,8 +514,8 @@ static void drain(struct bridge *b)
 			nanosleep(&(struct timespec){ .tv_nsec = NAP_NS }, NULL);
 }
 
-/* Losses at the end of a burst, which no later event tells. The counts are read before the producer's
- * position: what is lost up to them lies before what is then drained. */
+/* Losses at the end of a burst, which no later event tells. The counts are read before the
+ * producer's position: what is lost up to them lies before what is then drained. */
 static void losses_tell(struct bridge *b)
 {
 	const struct shared *shared = tracer_shared(b->tracer);
@@ -600,7 +604,8 @@ static void status_send(struct bridge *b, const char *topic)
  * breakpoints of ours in it. */
 static void binary_written(struct bridge *b)
 {
-	log_warning("%s: is being written in place: detached; replace a binary by rename (install, mv), never by cp over it",
+	log_warning("%s: is being written in place: detached; replace a binary by rename (install, "
+		    "mv), never by cp over it",
 		    b->binary.path);
 	tracer_detach(b->tracer);
 	binary_release(&b->binary);

@@ -2,10 +2,10 @@
  * low ring.
  *
  * Core's ConnectTip fires block_connected, perhaps utxocache:flush (which can take minutes), then
- * removed(block) or removed(conflict) for each transaction of the block, on one thread and under the
- * mempool's lock throughout. So the list has ended for certain with its (n_tx - 1)th eviction, or with
- * the next mempool.* or validation.* event of that process from whichever thread. Silence proves
- * nothing, nor does any other event: neither takes that lock. */
+ * removed(block) or removed(conflict) for each transaction of the block, on one thread and under
+ * the mempool's lock throughout. So the list has ended for certain with its (n_tx - 1)th eviction,
+ * or with the next mempool.* or validation.* event of that process from whichever thread. Silence
+ * proves nothing, nor does any other event: neither takes that lock. */
 #ifndef CORETAP_EVICTIONS_H
 #define CORETAP_EVICTIONS_H
 

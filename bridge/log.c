@@ -82,7 +82,8 @@ static void write_line(enum level level, const char *fmt, va_list args)
 static void write_line(enum level level, const char *fmt, va_list args)
 {
 	static const char *const names[] = {
-		[ERROR] = "error: ", [WARNING] = "warning: ", [INFO] = "", [DEBUG] = "debug: "};
+		[ERROR] = "error: ", [WARNING] = "warning: ", [INFO] = "", [DEBUG] = "debug: "
+	};
 	static const char cut[] = " [...]";
 	char text[MAX_TEXT], line[64 + 4 * MAX_TEXT];
 	int saved = errno, len;

@@ -71,7 +71,8 @@ static int node_find_datadir(struct node *node, const char *datadir)
 	char path[PATH_MAX];
 
 	if (process_pid_file(datadir, path, sizeof(path))) {
-		log_error("%s: no PID file of a node in it: is it running, and is this its data directory?",
+		log_error("%s: no PID file of a node in it: is it running, and is this its data "
+			  "directory?",
 			  datadir);
 		return -ESRCH;
 	}
@@ -94,7 +95,8 @@ static int node_find_running(struct node *node, const char *binary)
 		return n;
 	}
 	if (c.n > 1) {
-		log_error("several processes have the tracepoints, choose one with --pid: %s", c.list);
+		log_error("several processes have the tracepoints, choose one with --pid: %s",
+			  c.list);
 		return -EMLINK;
 	}
 	if (c.n == 1) {
@@ -108,7 +110,9 @@ static int node_find_running(struct node *node, const char *binary)
 		snprintf(node->attach, sizeof(node->attach), "%s", binary);
 		return 0;
 	}
-	log_error("no running process has Bitcoin Core's tracepoints: start the node first, or name its executable with --binary; `coretap probes BINARY` tells whether it has them");
+	log_error(
+		"no running process has Bitcoin Core's tracepoints: start the node first, or name "
+		"its executable with --binary; `coretap probes BINARY` tells whether it has them");
 	return -ESRCH;
 }
 

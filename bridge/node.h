@@ -19,15 +19,15 @@ struct node {
 	char attach[PATH_MAX]; /* for the kernel: through /proc/PID/exe where a process runs */
 };
 
-/* Finds the node that the options mean. Returns 0 (process.pid is 0 where only a binary is named and
- * does not run yet), or -ESRCH or -EMLINK (several), said in the log. */
+/* Finds the node that the options mean. Returns 0 (process.pid is 0 where only a binary is named
+ * and does not run yet), or -ESRCH or -EMLINK (several), said in the log. */
 int node_find(struct node *node, const struct options *options);
 void node_close(struct node *node);
 
 enum node_verdict {
-	NODE_KNOWN,  /* the process that is followed */
-	NODE_OTHER,  /* another one of the same binary: ignored */
-	NODE_NEW,    /* the node's next process: tell the end of the last one, then node_follow */
+	NODE_KNOWN, /* the process that is followed */
+	NODE_OTHER, /* another one of the same binary: ignored */
+	NODE_NEW,   /* the node's next process: tell the end of the last one, then node_follow */
 };
 
 /* Judges the process that a record comes from; starting: the record is its start. */

@@ -63,8 +63,8 @@ static const struct {
 };
 /* clang-format on */
 
-static const uint16_t x86_numbered[] = {X86_R8,	 X86_R9,  X86_R10, X86_R11,
-					X86_R12, X86_R13, X86_R14, X86_R15};
+static const uint16_t x86_numbered[] = { X86_R8,  X86_R9,  X86_R10, X86_R11,
+					 X86_R12, X86_R13, X86_R14, X86_R15 };
 
 static bool is_space(char c)
 {
@@ -118,7 +118,7 @@ static void skip_spaces(struct text *t)
 /* Letters and digits: the name of a register. */
 static struct text take_name(struct text *t)
 {
-	struct text name = {t->at, t->at};
+	struct text name = { t->at, t->at };
 
 	while (!done(t) && (is_letter(*t->at) || is_digit(*t->at)))
 		t->at++;
@@ -217,7 +217,7 @@ static bool take_x86_register(struct text *t, struct reg *reg)
 	if (!take(&name, 'r') || !is_digit(peek(&name)) || !take_number(&name, &number) ||
 	    number < 8 || number > 15)
 		return false;
-	*reg = (struct reg){x86_numbered[number - 8], 8, 0, false};
+	*reg = (struct reg){ x86_numbered[number - 8], 8, 0, false };
 	if (take(&name, 'b'))
 		reg->size = 1;
 	else if (take(&name, 'w'))
@@ -310,7 +310,7 @@ static bool take_aarch64_register(struct text *t, struct reg *reg)
 	uint8_t size;
 
 	if (take_word(&rest, "sp") && done(&rest)) {
-		*reg = (struct reg){AARCH64_SP, 8, 0, false};
+		*reg = (struct reg){ AARCH64_SP, 8, 0, false };
 		return true;
 	}
 	rest = name;
@@ -320,7 +320,7 @@ static bool take_aarch64_register(struct text *t, struct reg *reg)
 		size = 4;
 	else
 		return false;
-	*reg = (struct reg){0, size, 0, false};
+	*reg = (struct reg){ 0, size, 0, false };
 	if (take_word(&rest, "zr"))
 		reg->zero = true;
 	else if (is_digit(peek(&rest)) && take_number(&rest, &number) && number <= 30)

@@ -16,9 +16,24 @@
 #define MAX_RING_BYTES ((size_t)1 << 30)
 
 enum {
-	OPT_BINARY = 256, OPT_PID, OPT_PID_FILE, OPT_DATADIR, OPT_NAME, OPT_ONLY, OPT_EXCLUDE,
-	OPT_PORT, OPT_LOW, OPT_HIGH, OPT_SUBSCRIBER_MEMORY, OPT_RING_LOW, OPT_RING_HIGH,
-	OPT_WITHOUT, OPT_CHECK, OPT_VERSION, OPT_HELP, OPT_VERBOSE,
+	OPT_BINARY = 256,
+	OPT_PID,
+	OPT_PID_FILE,
+	OPT_DATADIR,
+	OPT_NAME,
+	OPT_ONLY,
+	OPT_EXCLUDE,
+	OPT_PORT,
+	OPT_LOW,
+	OPT_HIGH,
+	OPT_SUBSCRIBER_MEMORY,
+	OPT_RING_LOW,
+	OPT_RING_HIGH,
+	OPT_WITHOUT,
+	OPT_CHECK,
+	OPT_VERSION,
+	OPT_HELP,
+	OPT_VERBOSE,
 };
 
 /* One table for getopt and for --help, so that neither can lack what the other has. */
@@ -32,7 +47,8 @@ static const struct {
 	{ "pid", "PID", OPT_PID, "trace this process only" },
 	{ "pid-file", "FILE", OPT_PID_FILE, "trace the process that this file names" },
 	{ "datadir", "DIR", OPT_DATADIR, "trace the node that uses this data directory" },
-	{ "name", "NAME", OPT_NAME, "label of the node in every message (default: host name and chain)" },
+	{ "name", "NAME", OPT_NAME,
+	  "label of the node in every message (default: host name and chain)" },
 	{ "only", "GLOB", OPT_ONLY, "publish only topics that match; may be repeated" },
 	{ "exclude", "GLOB", OPT_EXCLUDE, "do not publish topics that match; may be repeated" },
 	{ "port", "N", OPT_PORT, "low socket on loopback at N, high at N+1 (default 28370)" },
@@ -59,12 +75,13 @@ static void help(void)
 	for (size_t i = 0; i < N_OPTIONS; i++) {
 		char left[64];
 
-		snprintf(left, sizeof(left), "--%s%s%s", table[i].name, table[i].argument ? " " : "",
-			 table[i].argument ? table[i].argument : "");
+		snprintf(left, sizeof(left), "--%s%s%s", table[i].name,
+			 table[i].argument ? " " : "", table[i].argument ? table[i].argument : "");
 		printf("  %-26s %s\n", left, table[i].help);
 	}
 	printf("\nSIZE is a number of bytes, or one with K, M or G behind it.\n"
-	       "Exit codes: 1 other, 2 usage, 3 no tracepoints, 4 missing privilege, 5 address or lock in use, 6 node not found.\n");
+	       "Exit codes: 1 other, 2 usage, 3 no tracepoints, 4 missing privilege, 5 address or "
+	       "lock in use, 6 node not found.\n");
 }
 
 static bool parse_number(const char *text, unsigned long long max, unsigned long long *out)
@@ -117,8 +134,8 @@ static bool parse_ring(const char *option, const char *text, size_t *out)
 	while (size < wanted)
 		size *= 2;
 	if (size != wanted)
-		log_warning("--%s %s: rounded up to %zu bytes, a power of two of whole pages", option,
-			    text, size);
+		log_warning("--%s %s: rounded up to %zu bytes, a power of two of whole pages",
+			    option, text, size);
 	*out = size;
 	return true;
 }
@@ -150,7 +167,8 @@ static bool parse_without(const char *text, unsigned int *out)
 
 static bool is_label(const char *text)
 {
-	size_t len = strspn(text, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-");
+	size_t len =
+		strspn(text, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-");
 
 	return len >= 1 && len <= 32 && !text[len];
 }

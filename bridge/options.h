@@ -12,10 +12,10 @@
 
 enum exit_code {
 	EXIT_OTHER = 1,
-	EXIT_USAGE = 2,		/* usage or configuration */
+	EXIT_USAGE = 2, /* usage or configuration */
 	EXIT_NO_TRACEPOINTS = 3,
 	EXIT_PRIVILEGE = 4,
-	EXIT_ADDRESS = 5,	/* address or lock in use */
+	EXIT_ADDRESS = 5, /* address or lock in use */
 	EXIT_NO_NODE = 6,
 };
 

@@ -46,5 +46,6 @@ int privilege_check(void)
 
 const char *privilege_hint(void)
 {
-	return "; kernel lockdown, a container or kernel.perf_event_paranoid may forbid it: `coretap doctor` tells";
+	return "; kernel lockdown, a container or kernel.perf_event_paranoid may forbid it: "
+	       "`coretap doctor` tells";
 }

@@ -93,7 +93,7 @@ static int identify(struct reader *r, int fd)
 	union {
 		unsigned char bytes[sizeof(Elf64_Ehdr)];
 		Elf64_Ehdr header;
-	} start = {0};
+	} start = { 0 };
 	const unsigned char *ident = start.bytes;
 	struct stat st;
 	ssize_t n;
@@ -276,7 +276,7 @@ static int add_site(struct reader *r, const char *desc, size_t len)
 		r->capacity = capacity;
 	}
 	site = &r->out->sites[r->out->n_sites];
-	*site = (struct probe_site){.address = address[0]};
+	*site = (struct probe_site){ .address = address[0] };
 	site->offset = offset_of(r, address[0], 1, PF_X);
 	/* The kernel wants to write a semaphore, 2 bytes, aligned. Without a usable one the probe
 	 * would be attached and never fire: better that it is missing. */
@@ -480,8 +480,8 @@ static int read_symbols(struct reader *r)
 	r->out->symbols = symbols;
 	for (size_t i = 0; i < r->out->n_sites; i++) {
 		const struct probe_site *site = &r->out->sites[i];
-		const struct operand_context context = {r->out->arch, site->address, collect,
-							symbols};
+		const struct operand_context context = { r->out->arch, site->address, collect,
+							 symbols };
 
 		operands_parse(site->args, &context, operands, MAX_ARGS, &unused);
 	}
@@ -508,7 +508,7 @@ static int read_symbols(struct reader *r)
 
 int probes_read(int fd, const char *name, struct probes *out, char *error, size_t error_size)
 {
-	struct reader r = {.name = name, .error = error, .error_size = error_size, .out = out};
+	struct reader r = { .name = name, .error = error, .error_size = error_size, .out = out };
 	int err;
 
 	memset(out, 0, sizeof(*out));

@@ -24,7 +24,7 @@ struct probes {
 	struct probe_site *sites;
 	size_t n_sites;
 	size_t n_unusable; /* notes left out: malformed, or code or semaphore not in the file */
-	void *symbols; /* for probes_resolve */
+	void *symbols;	   /* for probes_resolve */
 };
 
 /* Reads the notes of the file behind fd (from its start; the offset of fd is not used); name is
@@ -36,8 +36,8 @@ int probes_read(int fd, const char *name, struct probes *out, char *error, size_
 
 void probes_free(struct probes *probes);
 
-/* operand_context.resolve for these probes (arg = struct probes *). Knows the symbols that their own
- * args name; -ENOENT also when a name stands for several places. */
+/* operand_context.resolve for these probes (arg = struct probes *). Knows the symbols that their
+ * own args name; -ENOENT also when a name stands for several places. */
 int probes_resolve(void *arg, const char *symbol, size_t len, uint64_t *address);
 
 /* The range of Bitcoin Core versions that these tracepoints fit: "v23-v24", "v25", "v26-v28",

@@ -33,7 +33,8 @@ static ssize_t file_read(const char *path, char *buffer, size_t size)
 
 static uint64_t boot_time(void)
 {
-	static uint64_t seconds; /* never changes while we run, and reading /proc/stat is not cheap */
+	static uint64_t
+		seconds; /* never changes while we run, and reading /proc/stat is not cheap */
 	char line[256];
 	FILE *f;
 
@@ -73,10 +74,10 @@ int process_read(struct process *p, pid_t pid)
 		return (int)n;
 	/* The name in parentheses may itself hold blanks and parentheses. */
 	after = strrchr(text, ')');
-	if (!after ||
-	    sscanf(after + 1,
-		   " %*c %d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu",
-		   &p->parent, &start) != 2)
+	if (!after || sscanf(after + 1,
+			     " %*c %d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d "
+			     "%*d %*d %llu",
+			     &p->parent, &start) != 2)
 		return -EBADMSG;
 	p->started_at = boot_time() + start / (unsigned long long)sysconf(_SC_CLK_TCK);
 	return 0;

@@ -42,7 +42,8 @@ static int ipc_path_check(const char *path)
 	if (lstat(path, &st))
 		return 0;
 	if (!S_ISSOCK(st.st_mode)) {
-		log_error("%s: exists and is no socket: left alone; remove it, or choose another path with --name, --low or --high",
+		log_error("%s: exists and is no socket: left alone; remove it, or choose another "
+			  "path with --name, --low or --high",
 			  path);
 		return -EEXIST;
 	}

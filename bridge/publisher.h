@@ -19,7 +19,8 @@ struct publisher_options {
  * (-EEXIST), replaces a stale ipc socket. Returns 0 or -errno, said in the log. */
 int publisher_open(struct publisher **publisher, const struct publisher_options *options);
 
-/* Sends what is queued to subscribers that read, for at most a second, then closes. NULL is fine. */
+/* Sends what is queued to subscribers that read, for at most a second, then closes. NULL is fine.
+ */
 void publisher_close(struct publisher *publisher);
 
 /* Sends one message to every subscriber that wants it and has room; never blocks. Takes body, which

@@ -65,7 +65,8 @@ const void *ring_next(struct ring *ring, uint32_t *len, bool *busy)
 void ring_advance(struct ring *ring)
 {
 	/* Sequentially consistent: a producer that commits after this store and still sees the old
-	 * position would not wake us, so the caller's next look at the producer must come after it. */
+	 * position would not wake us, so the caller's next look at the producer must come after it.
+	 */
 	__atomic_store_n(ring->consumer, ring->position, __ATOMIC_SEQ_CST);
 }
 

@@ -19,8 +19,8 @@ struct ring {
 int ring_open(struct ring *ring, int map_fd, size_t size);
 void ring_close(struct ring *ring);
 
-/* The next record and its length, or NULL: nothing there (*busy false), or the record at the head is
- * still being written (*busy true: nap, never spin). It stays valid until ring_advance. */
+/* The next record and its length, or NULL: nothing there (*busy false), or the record at the head
+ * is still being written (*busy true: nap, never spin). It stays valid until ring_advance. */
 const void *ring_next(struct ring *ring, uint32_t *len, bool *busy);
 
 /* Gives everything that was read back to the kernel. */

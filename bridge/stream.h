@@ -20,7 +20,7 @@ struct stream {
 	const char *node;
 	uint64_t run;
 	uint64_t next_n;
-	uint64_t *next_seq; /* per topic */
+	uint64_t *next_seq;  /* per topic */
 	uint64_t *told_lost; /* per topic: of the kernel's count, what was told already */
 	size_t n_topics;
 	struct message *messages;

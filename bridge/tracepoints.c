@@ -7,8 +7,8 @@
 
 static uint32_t record_size(uint32_t need)
 {
-#define CLASS(SIZE)                                                                                \
-	if (need <= SIZE)                                                                          \
+#define CLASS(SIZE)       \
+	if (need <= SIZE) \
 		return SIZE;
 	RECORD_SIZES(CLASS)
 #undef CLASS
@@ -29,7 +29,8 @@ static enum argument_type argument_type(enum field_type type)
 	}
 }
 
-/* Slots follow the catalogue, not the binary, so a record reads the same whichever version made it. */
+/* Slots follow the catalogue, not the binary, so a record reads the same whichever version made it.
+ */
 static int tracepoint_lay_out(struct tracepoint *tp)
 {
 	uint32_t at = 0;
@@ -73,15 +74,16 @@ int tracepoints_init(struct tracepoints *tps, const struct event_desc *events, s
 			return -E2BIG;
 		tps->table[i].event = &events[i];
 		tps->table[i].selected = selected(arg, &events[i]);
-		evictions |= tps->table[i].selected && (!strcmp(events[i].topic, "block.evictions") ||
-							!strcmp(events[i].topic, "mempool.removed"));
+		evictions |=
+			tps->table[i].selected && (!strcmp(events[i].topic, "block.evictions") ||
+						   !strcmp(events[i].topic, "mempool.removed"));
 		err = tracepoint_lay_out(&tps->table[i]);
 		if (err)
 			return err;
 	}
 	for (size_t i = 0; i < n; i++)
-		tps->table[i].wanted = tps->table[i].selected ||
-				       (evictions && serves_evictions(&events[i]));
+		tps->table[i].wanted =
+			tps->table[i].selected || (evictions && serves_evictions(&events[i]));
 	tps->n = n;
 	tps->start = n;
 	tps->core = "unknown";
@@ -156,7 +158,8 @@ static int site_bind(struct tracepoints *tps, size_t number, struct probes *prob
 			const char *text = operands_text(note->args, (unsigned int)i, &len);
 
 			if (operands[i].kind == OPERAND_NONE)
-				log_warning("%s: argument %d (\"%.*s\") is in a form that cannot be read: its field will be nil",
+				log_warning("%s: argument %d (\"%.*s\") is in a form that cannot "
+					    "be read: its field will be nil",
 					    tp->event->topic, i + 1, (int)len, text);
 		}
 		tp->state = TRACEPOINT_DEGRADED;

@@ -29,7 +29,7 @@ struct tracepoint {
 /* What the bridge must know of a site beyond what the kernel is told. */
 struct site_info {
 	uint16_t tracepoint;
-	uint8_t n_args; /* that this binary passes, of those that the catalogue knows */
+	uint8_t n_args;	  /* that this binary passes, of those that the catalogue knows */
 	bool duration_us; /* block_connected of v23 and v24 counts microseconds */
 	uint64_t offset;
 	uint64_t semaphore;

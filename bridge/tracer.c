@@ -149,12 +149,14 @@ int tracer_open(struct tracer **tracer, const struct tracer_options *options)
 		err = tracer_load(t, options);
 	}
 	if (err == -ENOMEM) {
-		log_error("rings of %zu and %zu bytes: the kernel has no memory for them; choose smaller ones with --ring-low and --ring-high",
+		log_error("rings of %zu and %zu bytes: the kernel has no memory for them; choose "
+			  "smaller ones with --ring-low and --ring-high",
 			  options->ring_bytes[SOCKET_LOW], options->ring_bytes[SOCKET_HIGH]);
 		goto out;
 	}
 	if (err) {
-		log_error("BPF program: the kernel refuses it (%s); `coretap doctor` tells what is missing",
+		log_error("BPF program: the kernel refuses it (%s); `coretap doctor` tells what is "
+			  "missing",
 			  strerror(-err));
 		goto out;
 	}
@@ -220,8 +222,8 @@ int tracer_attach(struct tracer *t, const struct tracepoints *tps, const char *p
 	for (__u32 i = 0; i < tps->n_sites && !err; i++)
 		err = bpf_map_update_elem(map, &i, &tps->sites[i], BPF_ANY);
 	if (!err)
-		err = t->features & FEATURE_MULTI ? tracer_attach_multi(t, tps, path, pid) :
-						    tracer_attach_perf(t, tps, path, pid);
+		err = t->features & FEATURE_MULTI ? tracer_attach_multi(t, tps, path, pid)
+						  : tracer_attach_perf(t, tps, path, pid);
 	t->attached = true;
 	if (err) {
 		tracer_detach(t);
@@ -281,8 +283,8 @@ void tracer_only(struct tracer *t, pid_t pid)
 
 int tracer_ring_fd(const struct tracer *t, enum socket_id socket)
 {
-	return bpf_map__fd(socket == SOCKET_LOW ? t->skeleton->maps.ring_low :
-						  t->skeleton->maps.ring_high);
+	return bpf_map__fd(socket == SOCKET_LOW ? t->skeleton->maps.ring_low
+						: t->skeleton->maps.ring_high);
 }
 
 const struct shared *tracer_shared(const struct tracer *t)

@@ -31,7 +31,8 @@ void tracer_close(struct tracer *tracer);
 
 /* Attaches all sites of tps to the executable at path; pid > 0 limits it to that process.
  * Returns 0 or -errno, said in the log; then nothing is attached. */
-int tracer_attach(struct tracer *tracer, const struct tracepoints *tps, const char *path, pid_t pid);
+int tracer_attach(struct tracer *tracer, const struct tracepoints *tps, const char *path,
+		  pid_t pid);
 void tracer_detach(struct tracer *tracer);
 bool tracer_attached(const struct tracer *tracer);
 

@@ -37,11 +37,13 @@ const struct event_desc *catalogue_find(const char *topic, size_t len)
 const char *field_type_name(enum field_type type)
 {
 	static const char *const names[] = {
-		[TYPE_UINT] = "uint",	    [TYPE_INT] = "int",	    [TYPE_US_TO_NS] = "int",
-		[TYPE_BOOL] = "bool",	    [TYPE_HASH] = "hash",   [TYPE_TEXT] = "text",
-		[TYPE_NETWORK] = "text",    [TYPE_PAYLOAD] = "bin", [TYPE_ALIAS] = "hash",
-		[TYPE_SELECT] = "bool",	    [TYPE_HASHES] = "hashes", [TYPE_UINTS] = "uints",
-		[TYPE_INTS] = "ints",	    [TYPE_CONFLICTS] = "conflicts",
+		[TYPE_UINT] = "uint",	  [TYPE_INT] = "int",
+		[TYPE_US_TO_NS] = "int",  [TYPE_BOOL] = "bool",
+		[TYPE_HASH] = "hash",	  [TYPE_TEXT] = "text",
+		[TYPE_NETWORK] = "text",  [TYPE_PAYLOAD] = "bin",
+		[TYPE_ALIAS] = "hash",	  [TYPE_SELECT] = "bool",
+		[TYPE_HASHES] = "hashes", [TYPE_UINTS] = "uints",
+		[TYPE_INTS] = "ints",	  [TYPE_CONFLICTS] = "conflicts",
 	};
 	return names[type];
 }

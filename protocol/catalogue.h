@@ -8,19 +8,21 @@
 
 /* The type of a field never changes with its value. On the wire each may also be nil. */
 enum field_type {
-	TYPE_UINT,	/* msgpack integer, >= 0 */
-	TYPE_INT,	/* msgpack integer */
-	TYPE_US_TO_NS,	/* an INT whose argument counts microseconds, published in nanoseconds */
-	TYPE_BOOL,	/* msgpack bool */
-	TYPE_HASH,	/* bin, 32 bytes, in the order that RPC prints; the argument points to the reverse */
-	TYPE_TEXT,	/* str, valid UTF-8; the argument points to a NUL-terminated string */
-	TYPE_NETWORK,	/* str; the argument is a number */
-	TYPE_PAYLOAD,	/* bin; the argument points to as many bytes as the field before it says */
-	TYPE_ALIAS,	/* HASH: name of the field before it when the event's SELECT argument is false */
-	TYPE_SELECT,	/* bool argument, not published */
-	TYPE_HASHES,	/* array of HASH */
-	TYPE_UINTS,	/* array of UINT */
-	TYPE_INTS,	/* array of INT */
+	TYPE_UINT,     /* msgpack integer, >= 0 */
+	TYPE_INT,      /* msgpack integer */
+	TYPE_US_TO_NS, /* an INT whose argument counts microseconds, published in nanoseconds */
+	TYPE_BOOL,     /* msgpack bool */
+	TYPE_HASH,     /* bin, 32 bytes, in the order that RPC prints; the argument points to the
+			  reverse */
+	TYPE_TEXT,     /* str, valid UTF-8; the argument points to a NUL-terminated string */
+	TYPE_NETWORK,  /* str; the argument is a number */
+	TYPE_PAYLOAD,  /* bin; the argument points to as many bytes as the field before it says */
+	TYPE_ALIAS,  /* HASH: name of the field before it when the event's SELECT argument is false
+		      */
+	TYPE_SELECT, /* bool argument, not published */
+	TYPE_HASHES, /* array of HASH */
+	TYPE_UINTS,  /* array of UINT */
+	TYPE_INTS,   /* array of INT */
 	TYPE_CONFLICTS, /* map of arrays: txids, fees, vsizes, entry_times, after */
 };
 
@@ -68,7 +70,8 @@ const char *socket_name(enum socket_id socket);
 /* Text of TYPE_NETWORK, as RPC prints it; "unknown" for a number that no version defines. */
 const char *network_name(uint64_t number);
 
-/* Topics outside the catalogue: they carry the bridge's own state, have no number and are never replayed. */
+/* Topics outside the catalogue: they carry the bridge's own state, have no number and are never
+ * replayed. */
 #define TOPIC_STATUS "bridge.status"
 #define TOPIC_STOPPING "bridge.stopping"
 

@@ -30,18 +30,18 @@ static inline uint64_t big_endian(const uint8_t *at, unsigned int bytes)
 	return number;
 }
 
-static inline void set_signed(struct value *out, int64_t number)
+static inline void set_signed(struct item *out, int64_t number)
 {
 	if (number < 0) {
-		out->kind = VALUE_NEGATIVE;
+		out->kind = ITEM_NEGATIVE;
 		out->negative = number;
 	} else {
-		out->kind = VALUE_UINT;
+		out->kind = ITEM_UINT;
 		out->number = (uint64_t)number;
 	}
 }
 
-static inline const uint8_t *set_block(struct value *out, enum value_kind kind, const uint8_t *at,
+static inline const uint8_t *set_block(struct item *out, enum item_kind kind, const uint8_t *at,
 				       uint64_t length)
 {
 	out->kind = kind;
@@ -50,8 +50,8 @@ static inline const uint8_t *set_block(struct value *out, enum value_kind kind, 
 	return at;
 }
 
-/* Bytes that stand before the content: the type byte, and the number or length after it. For ext also
- * its type. 0 for the one byte that msgpack does not use. */
+/* Bytes that stand before the content: the type byte, and the number or length after it. For ext
+ * also its type. 0 for the one byte that msgpack does not use. */
 static inline unsigned int head_bytes(uint8_t type)
 {
 	static const uint8_t bytes[32] = {
@@ -63,7 +63,7 @@ static inline unsigned int head_bytes(uint8_t type)
 }
 
 /* Reads the head only; returns where the content begins. */
-static inline const uint8_t *read_head(const uint8_t *at, struct value *out)
+static inline const uint8_t *read_head(const uint8_t *at, struct item *out)
 {
 	uint8_t type = *at++;
 	float single;
@@ -71,16 +71,16 @@ static inline const uint8_t *read_head(const uint8_t *at, struct value *out)
 	uint64_t wide;
 
 	if (type < 0x80) {
-		out->kind = VALUE_UINT;
+		out->kind = ITEM_UINT;
 		out->number = type;
 		return at;
 	}
 	if (type < 0x90)
-		return set_block(out, VALUE_MAP, at, type & 15);
+		return set_block(out, ITEM_MAP, at, type & 15);
 	if (type < 0xa0)
-		return set_block(out, VALUE_ARRAY, at, type & 15);
+		return set_block(out, ITEM_ARRAY, at, type & 15);
 	if (type < 0xc0)
-		return set_block(out, VALUE_TEXT, at, type & 31);
+		return set_block(out, ITEM_TEXT, at, type & 31);
 	if (type >= 0xe0) {
 		set_signed(out, (int8_t)type);
 		return at;
@@ -88,46 +88,46 @@ static inline const uint8_t *read_head(const uint8_t *at, struct value *out)
 	switch (type) {
 	case 0xc2:
 	case 0xc3:
-		out->kind = VALUE_BOOL;
+		out->kind = ITEM_BOOL;
 		out->truth = type & 1;
 		return at;
 	case 0xc4:
-		return set_block(out, VALUE_BYTES, at + 1, at[0]);
+		return set_block(out, ITEM_BYTES, at + 1, at[0]);
 	case 0xc5:
-		return set_block(out, VALUE_BYTES, at + 2, big_endian(at, 2));
+		return set_block(out, ITEM_BYTES, at + 2, big_endian(at, 2));
 	case 0xc6:
-		return set_block(out, VALUE_BYTES, at + 4, big_endian(at, 4));
+		return set_block(out, ITEM_BYTES, at + 4, big_endian(at, 4));
 	case 0xc7:
-		return set_block(out, VALUE_EXT, at + 2, at[0]);
+		return set_block(out, ITEM_EXT, at + 2, at[0]);
 	case 0xc8:
-		return set_block(out, VALUE_EXT, at + 3, big_endian(at, 2));
+		return set_block(out, ITEM_EXT, at + 3, big_endian(at, 2));
 	case 0xc9:
-		return set_block(out, VALUE_EXT, at + 5, big_endian(at, 4));
+		return set_block(out, ITEM_EXT, at + 5, big_endian(at, 4));
 	case 0xca:
 		bits = (uint32_t)big_endian(at, 4);
 		memcpy(&single, &bits, sizeof(single));
-		out->kind = VALUE_FLOAT;
+		out->kind = ITEM_FLOAT;
 		out->real = (double)single;
 		return at + 4;
 	case 0xcb:
 		wide = big_endian(at, 8);
-		out->kind = VALUE_FLOAT;
+		out->kind = ITEM_FLOAT;
 		memcpy(&out->real, &wide, sizeof(out->real));
 		return at + 8;
 	case 0xcc:
-		out->kind = VALUE_UINT;
+		out->kind = ITEM_UINT;
 		out->number = at[0];
 		return at + 1;
 	case 0xcd:
-		out->kind = VALUE_UINT;
+		out->kind = ITEM_UINT;
 		out->number = big_endian(at, 2);
 		return at + 2;
 	case 0xce:
-		out->kind = VALUE_UINT;
+		out->kind = ITEM_UINT;
 		out->number = big_endian(at, 4);
 		return at + 4;
 	case 0xcf:
-		out->kind = VALUE_UINT;
+		out->kind = ITEM_UINT;
 		out->number = big_endian(at, 8);
 		return at + 8;
 	case 0xd0:
@@ -147,43 +147,43 @@ static inline const uint8_t *read_head(const uint8_t *at, struct value *out)
 	case 0xd6:
 	case 0xd7:
 	case 0xd8:
-		return set_block(out, VALUE_EXT, at + 1, 1u << (type - 0xd4));
+		return set_block(out, ITEM_EXT, at + 1, 1u << (type - 0xd4));
 	case 0xd9:
-		return set_block(out, VALUE_TEXT, at + 1, at[0]);
+		return set_block(out, ITEM_TEXT, at + 1, at[0]);
 	case 0xda:
-		return set_block(out, VALUE_TEXT, at + 2, big_endian(at, 2));
+		return set_block(out, ITEM_TEXT, at + 2, big_endian(at, 2));
 	case 0xdb:
-		return set_block(out, VALUE_TEXT, at + 4, big_endian(at, 4));
+		return set_block(out, ITEM_TEXT, at + 4, big_endian(at, 4));
 	case 0xdc:
-		return set_block(out, VALUE_ARRAY, at + 2, big_endian(at, 2));
+		return set_block(out, ITEM_ARRAY, at + 2, big_endian(at, 2));
 	case 0xdd:
-		return set_block(out, VALUE_ARRAY, at + 4, big_endian(at, 4));
+		return set_block(out, ITEM_ARRAY, at + 4, big_endian(at, 4));
 	case 0xde:
-		return set_block(out, VALUE_MAP, at + 2, big_endian(at, 2));
+		return set_block(out, ITEM_MAP, at + 2, big_endian(at, 2));
 	case 0xdf:
-		return set_block(out, VALUE_MAP, at + 4, big_endian(at, 4));
+		return set_block(out, ITEM_MAP, at + 4, big_endian(at, 4));
 	default: /* nil, and c1, which the walk has refused */
-		out->kind = VALUE_NIL;
+		out->kind = ITEM_NIL;
 		return at;
 	}
 }
 
-static inline bool has_content(const struct value *value)
+static inline bool has_content(const struct item *value)
 {
-	return value->kind == VALUE_TEXT || value->kind == VALUE_BYTES || value->kind == VALUE_EXT;
+	return value->kind == ITEM_TEXT || value->kind == ITEM_BYTES || value->kind == ITEM_EXT;
 }
 
-static inline const uint8_t *read_value(const uint8_t *at, struct value *out)
+static inline const uint8_t *read_item(const uint8_t *at, struct item *out)
 {
 	at = read_head(at, out);
 	return has_content(out) ? at + out->length : at;
 }
 
-static inline uint64_t children(const struct value *value)
+static inline uint64_t children(const struct item *value)
 {
-	if (value->kind == VALUE_MAP)
+	if (value->kind == ITEM_MAP)
 		return 2 * (uint64_t)value->length;
-	return value->kind == VALUE_ARRAY ? value->length : 0;
+	return value->kind == ITEM_ARRAY ? value->length : 0;
 }
 
 /* Length of the UTF-8 sequence at `at`, 0 when it is not one. *point gets the code point. */
@@ -247,7 +247,7 @@ int decode_check(const void *data, size_t length, char reason[DECODE_REASON])
 	} levels[DECODE_MAX_DEPTH + 1];
 	unsigned int depth = 0;
 	const uint8_t *at = data, *end = at + length;
-	struct value value = { 0 };
+	struct item value = { 0 };
 
 	if (length > DECODE_MAX_LENGTH)
 		return malformed(reason, "longer than %u bytes", DECODE_MAX_LENGTH);
@@ -272,106 +272,106 @@ int decode_check(const void *data, size_t length, char reason[DECODE_REASON])
 		if (has_content(&value)) {
 			if (value.length > (size_t)(end - at))
 				return malformed(reason, "truncated");
-			if (value.kind == VALUE_TEXT && !utf8_valid(at, value.length))
+			if (value.kind == ITEM_TEXT && !utf8_valid(at, value.length))
 				return malformed(reason, "a text is not UTF-8");
 			at += value.length;
 		}
-		if (key && value.kind != VALUE_TEXT)
+		if (key && value.kind != ITEM_TEXT)
 			return malformed(reason, "a key is not a text");
-		if (value.kind == VALUE_ARRAY || value.kind == VALUE_MAP) {
+		if (value.kind == ITEM_ARRAY || value.kind == ITEM_MAP) {
 			if (children(&value) > (size_t)(end - at))
 				return malformed(reason, "a count exceeds the bytes that remain");
 			if (depth == DECODE_MAX_DEPTH)
 				return malformed(reason, "nested deeper than %d", DECODE_MAX_DEPTH);
 			levels[++depth].left = children(&value);
-			levels[depth].map = value.kind == VALUE_MAP;
+			levels[depth].map = value.kind == ITEM_MAP;
 		}
 	}
 }
 
-const uint8_t *decode_value(const uint8_t *at, struct value *out)
+const uint8_t *decode_item(const uint8_t *at, struct item *out)
 {
-	return read_value(at, out);
+	return read_item(at, out);
 }
 
 const uint8_t *decode_skip(const uint8_t *at)
 {
-	struct value value;
+	struct item value;
 
 	for (uint64_t left = 1; left; left--) {
-		at = read_value(at, &value);
+		at = read_item(at, &value);
 		left += children(&value);
 	}
 	return at;
 }
 
-struct cursor value_elements(const struct value *array_or_map)
+struct cursor item_elements(const struct item *array_or_map)
 {
 	return (struct cursor){ array_or_map->data, array_or_map->length };
 }
 
-bool cursor_element(struct cursor *cursor, struct value *out)
+bool cursor_element(struct cursor *cursor, struct item *out)
 {
 	if (!cursor->left)
 		return false;
 	cursor->left--;
 
-	const uint8_t *after = read_value(cursor->at, out);
+	const uint8_t *after = read_item(cursor->at, out);
 
 	cursor->at = children(out) ? decode_skip(cursor->at) : after;
 	return true;
 }
 
-bool cursor_pair(struct cursor *cursor, struct value *key, struct value *out)
+bool cursor_pair(struct cursor *cursor, struct item *key, struct item *out)
 {
 	if (!cursor->left)
 		return false;
 	cursor->left--;
 
-	const uint8_t *at = read_value(cursor->at, key);
-	const uint8_t *after = read_value(at, out);
+	const uint8_t *at = read_item(cursor->at, key);
+	const uint8_t *after = read_item(at, out);
 
 	cursor->at = children(out) ? decode_skip(at) : after;
 	return true;
 }
 
-static inline bool text_is(const struct value *text, const char *string, size_t length)
+static inline bool text_is(const struct item *text, const char *string, size_t length)
 {
 	return text->length == length && !memcmp(text->data, string, length);
 }
 
-bool value_is(const struct value *text, const char *string)
+bool item_is(const struct item *text, const char *string)
 {
-	return text->kind == VALUE_TEXT && text_is(text, string, strlen(string));
+	return text->kind == ITEM_TEXT && text_is(text, string, strlen(string));
 }
 
-void decode_field(const struct value *map, struct cursor *hint, const char *name, size_t length,
-		  struct value *out)
+void decode_field(const struct item *map, struct cursor *hint, const char *name, size_t length,
+		  struct item *out)
 {
-	struct value key;
+	struct item key;
 
 	for (uint32_t tries = map->length; tries; tries--) {
 		if (!hint->left)
-			*hint = value_elements(map);
+			*hint = item_elements(map);
 		cursor_pair(hint, &key, out);
 		if (text_is(&key, name, length))
 			return;
 	}
-	out->kind = VALUE_ABSENT;
+	out->kind = ITEM_ABSENT;
 	out->length = 0;
 }
 
 /* Types */
 
-static bool is_signed(const struct value *value)
+static bool is_signed(const struct item *value)
 {
-	return value->kind == VALUE_NEGATIVE ||
-	       (value->kind == VALUE_UINT && value->number <= INT64_MAX);
+	return value->kind == ITEM_NEGATIVE ||
+	       (value->kind == ITEM_UINT && value->number <= INT64_MAX);
 }
 
-static bool elements_have_type(const struct value *array, enum field_type type);
+static bool elements_have_type(const struct item *array, enum field_type type);
 
-static bool has_type(const struct value *value, enum field_type type)
+static bool has_type(const struct item *value, enum field_type type)
 {
 	static const struct {
 		const char *name;
@@ -381,26 +381,26 @@ static bool has_type(const struct value *value, enum field_type type)
 		{ "entry_times", TYPE_UINTS }, { "after", TYPE_UINTS },
 	};
 	struct cursor pairs;
-	struct value key, inner;
+	struct item key, inner;
 
-	if (value->kind == VALUE_NIL)
+	if (value->kind == ITEM_NIL)
 		return true;
 	switch (type) {
 	case TYPE_UINT:
-		return value->kind == VALUE_UINT;
+		return value->kind == ITEM_UINT;
 	case TYPE_INT:
 	case TYPE_US_TO_NS:
 		return is_signed(value);
 	case TYPE_BOOL:
-		return value->kind == VALUE_BOOL;
+		return value->kind == ITEM_BOOL;
 	case TYPE_HASH:
 	case TYPE_ALIAS:
-		return value->kind == VALUE_BYTES && value->length == 32;
+		return value->kind == ITEM_BYTES && value->length == 32;
 	case TYPE_TEXT:
 	case TYPE_NETWORK:
-		return value->kind == VALUE_TEXT;
+		return value->kind == ITEM_TEXT;
 	case TYPE_PAYLOAD:
-		return value->kind == VALUE_BYTES;
+		return value->kind == ITEM_BYTES;
 	case TYPE_SELECT: /* not published: like a key that nobody knows */
 		return true;
 	case TYPE_HASHES:
@@ -410,12 +410,12 @@ static bool has_type(const struct value *value, enum field_type type)
 	case TYPE_INTS:
 		return elements_have_type(value, TYPE_INT);
 	case TYPE_CONFLICTS:
-		if (value->kind != VALUE_MAP)
+		if (value->kind != ITEM_MAP)
 			return false;
-		pairs = value_elements(value);
+		pairs = item_elements(value);
 		while (cursor_pair(&pairs, &key, &inner))
 			for (size_t i = 0; i < sizeof(conflicts) / sizeof(conflicts[0]); i++)
-				if (value_is(&key, conflicts[i].name) &&
+				if (item_is(&key, conflicts[i].name) &&
 				    !has_type(&inner, conflicts[i].type))
 					return false;
 		return true;
@@ -423,14 +423,14 @@ static bool has_type(const struct value *value, enum field_type type)
 	return true;
 }
 
-static bool elements_have_type(const struct value *array, enum field_type type)
+static bool elements_have_type(const struct item *array, enum field_type type)
 {
 	struct cursor elements;
-	struct value element;
+	struct item element;
 
-	if (array->kind != VALUE_ARRAY)
+	if (array->kind != ITEM_ARRAY)
 		return false;
-	elements = value_elements(array);
+	elements = item_elements(array);
 	while (cursor_element(&elements, &element))
 		if (!has_type(&element, type))
 			return false;
@@ -439,7 +439,7 @@ static bool elements_have_type(const struct value *array, enum field_type type)
 
 /* Keys come in the catalogue's order, so the search begins after the last one found. */
 static unsigned int find_field(const struct event_desc *desc, unsigned int start,
-			       const struct value *key)
+			       const struct item *key)
 {
 	for (unsigned int tries = 0; tries < desc->n_fields; tries++) {
 		unsigned int i = start + tries;
@@ -455,21 +455,21 @@ static unsigned int find_field(const struct event_desc *desc, unsigned int start
 	return desc->n_fields;
 }
 
-static int check_event(const struct value *event, const struct event_desc *desc,
+static int check_event(const struct item *event, const struct event_desc *desc,
 		       char reason[DECODE_REASON])
 {
 	struct cursor pairs;
-	struct value key, value;
+	struct item key, value;
 	unsigned int expected = 0, seen = 0;
 	bool timed = false;
 
 	_Static_assert(MAX_FIELDS <= 8 * sizeof(seen), "a bit for each field");
-	if (event->kind != VALUE_MAP)
+	if (event->kind != ITEM_MAP)
 		return malformed(reason, "events: an element is not a map");
-	pairs = value_elements(event);
+	pairs = item_elements(event);
 	while (cursor_pair(&pairs, &key, &value)) {
 		if (text_is(&key, "time_us", 7)) {
-			if (value.kind != VALUE_UINT || timed)
+			if (value.kind != ITEM_UINT || timed)
 				return malformed(reason, "time_us: not one unsigned integer");
 			timed = true;
 			continue;
@@ -496,45 +496,47 @@ static int check_event(const struct value *event, const struct event_desc *desc,
 
 struct body_key {
 	const char *name;
-	enum value_kind kind;
+	enum item_kind kind;
 	bool optional;
 };
 
-/* The values of known keys, in the order of the table; absent ones have VALUE_ABSENT. */
+/* The values of known keys, in the order of the table; absent ones have ITEM_ABSENT. */
 static int read_body(const void *data, size_t length, const struct body_key *keys, size_t n_keys,
-		     struct value *values, struct value *map, char reason[DECODE_REASON])
+		     struct item *values, struct item *map, char reason[DECODE_REASON])
 {
 	static const char *const kinds[] = {
-		[VALUE_UINT] = "an unsigned integer", [VALUE_TEXT] = "a text",
-		[VALUE_ARRAY] = "an array",	      [VALUE_MAP] = "a map",
+		[ITEM_UINT] = "an unsigned integer",
+		[ITEM_TEXT] = "a text",
+		[ITEM_ARRAY] = "an array",
+		[ITEM_MAP] = "a map",
 	};
 	struct cursor pairs;
-	struct value key, value;
+	struct item key, value;
 	int err = decode_check(data, length, reason);
 
 	if (err)
 		return err;
-	read_value(data, map);
-	if (map->kind != VALUE_MAP)
+	read_item(data, map);
+	if (map->kind != ITEM_MAP)
 		return malformed(reason, "not a map");
 	for (size_t i = 0; i < n_keys; i++)
-		values[i].kind = VALUE_ABSENT;
+		values[i].kind = ITEM_ABSENT;
 
-	pairs = value_elements(map);
+	pairs = item_elements(map);
 	while (cursor_pair(&pairs, &key, &value))
 		for (size_t i = 0; i < n_keys; i++) {
-			if (!value_is(&key, keys[i].name))
+			if (!item_is(&key, keys[i].name))
 				continue;
-			if (values[i].kind != VALUE_ABSENT)
+			if (values[i].kind != ITEM_ABSENT)
 				return malformed(reason, "%s: told twice", keys[i].name);
 			values[i] = value;
 		}
 
 	/* The version stands first in the table: of another version nothing else is certain. */
 	for (size_t i = 0; i < n_keys; i++) {
-		if (values[i].kind == VALUE_ABSENT && !keys[i].optional)
+		if (values[i].kind == ITEM_ABSENT && !keys[i].optional)
 			return malformed(reason, "%s: missing", keys[i].name);
-		if (values[i].kind != VALUE_ABSENT && values[i].kind != keys[i].kind)
+		if (values[i].kind != ITEM_ABSENT && values[i].kind != keys[i].kind)
 			return malformed(reason, "%s: not %s", keys[i].name, kinds[keys[i].kind]);
 		if (!i && values[i].number != WIRE_VERSION)
 			return malformed(reason, "v: version %llu is not understood",
@@ -543,7 +545,7 @@ static int read_body(const void *data, size_t length, const struct body_key *key
 	return 0;
 }
 
-static bool is_label(const struct value *text)
+static bool is_label(const struct item *text)
 {
 	if (!text->length || text->length > DECODE_MAX_LABEL)
 		return false;
@@ -558,16 +560,16 @@ static bool is_label(const struct value *text)
 }
 
 int decode_message(const void *data, size_t length, const struct event_desc *desc,
-		   struct message *out, char reason[DECODE_REASON])
+		   struct message_body *out, char reason[DECODE_REASON])
 {
 	enum { V, NODE, RUN, PID, N, SEQ, LOST, EVENTS, N_KEYS };
 	static const struct body_key keys[N_KEYS] = {
-		[V] = { "v", VALUE_UINT, false },	  [NODE] = { "node", VALUE_TEXT, false },
-		[RUN] = { "run", VALUE_UINT, false },	  [PID] = { "pid", VALUE_UINT, false },
-		[N] = { "n", VALUE_UINT, false },	  [SEQ] = { "seq", VALUE_UINT, false },
-		[LOST] = { "lost", VALUE_UINT, true },	  [EVENTS] = { "events", VALUE_ARRAY, false },
+		[V] = { "v", ITEM_UINT, false },      [NODE] = { "node", ITEM_TEXT, false },
+		[RUN] = { "run", ITEM_UINT, false },  [PID] = { "pid", ITEM_UINT, false },
+		[N] = { "n", ITEM_UINT, false },      [SEQ] = { "seq", ITEM_UINT, false },
+		[LOST] = { "lost", ITEM_UINT, true }, [EVENTS] = { "events", ITEM_ARRAY, false },
 	};
-	struct value values[N_KEYS], map, event;
+	struct item values[N_KEYS], map, event;
 	struct cursor events;
 	uint64_t end;
 	int err = read_body(data, length, keys, N_KEYS, values, &map, reason);
@@ -582,8 +584,8 @@ int decode_message(const void *data, size_t length, const struct event_desc *des
 	out->pid = values[PID].number;
 	out->n = values[N].number;
 	out->seq = values[SEQ].number;
-	out->lost = values[LOST].kind == VALUE_ABSENT ? 0 : values[LOST].number;
-	out->events = value_elements(&values[EVENTS]);
+	out->lost = values[LOST].kind == ITEM_ABSENT ? 0 : values[LOST].number;
+	out->events = item_elements(&values[EVENTS]);
 	if (!out->seq)
 		return malformed(reason, "seq: 0, the first number is 1");
 	if (!out->lost && !out->events.left)
@@ -603,22 +605,23 @@ int decode_message(const void *data, size_t length, const struct event_desc *des
 	return 0;
 }
 
-int decode_status(const void *data, size_t length, struct status *out, char reason[DECODE_REASON])
+int decode_status(const void *data, size_t length, struct status_body *out,
+		  char reason[DECODE_REASON])
 {
 	enum { V, NODE, RUN, SOCKET, TIME_US, N, HEADS, HELD, COUNTERS, REPLAY, N_KEYS };
 	static const struct body_key keys[N_KEYS] = {
-		[V] = { "v", VALUE_UINT, false },
-		[NODE] = { "node", VALUE_TEXT, false },
-		[RUN] = { "run", VALUE_UINT, false },
-		[SOCKET] = { "socket", VALUE_TEXT, false },
-		[TIME_US] = { "time_us", VALUE_UINT, false },
-		[N] = { "n", VALUE_UINT, false },
-		[HEADS] = { "heads", VALUE_MAP, false },
-		[HELD] = { "held", VALUE_UINT, true },
-		[COUNTERS] = { "counters", VALUE_MAP, true },
-		[REPLAY] = { "replay", VALUE_TEXT, true },
+		[V] = { "v", ITEM_UINT, false },
+		[NODE] = { "node", ITEM_TEXT, false },
+		[RUN] = { "run", ITEM_UINT, false },
+		[SOCKET] = { "socket", ITEM_TEXT, false },
+		[TIME_US] = { "time_us", ITEM_UINT, false },
+		[N] = { "n", ITEM_UINT, false },
+		[HEADS] = { "heads", ITEM_MAP, false },
+		[HELD] = { "held", ITEM_UINT, true },
+		[COUNTERS] = { "counters", ITEM_MAP, true },
+		[REPLAY] = { "replay", ITEM_TEXT, true },
 	};
-	struct value values[N_KEYS], key, head;
+	struct item values[N_KEYS], key, head;
 	struct cursor heads;
 	int err = read_body(data, length, keys, N_KEYS, values, &out->map, reason);
 
@@ -626,9 +629,9 @@ int decode_status(const void *data, size_t length, struct status *out, char reas
 		return err;
 	if (!is_label(&values[NODE]))
 		return malformed(reason, "node: not a label");
-	if (value_is(&values[SOCKET], socket_name(SOCKET_LOW)))
+	if (item_is(&values[SOCKET], socket_name(SOCKET_LOW)))
 		out->socket = SOCKET_LOW;
-	else if (value_is(&values[SOCKET], socket_name(SOCKET_HIGH)))
+	else if (item_is(&values[SOCKET], socket_name(SOCKET_HIGH)))
 		out->socket = SOCKET_HIGH;
 	else
 		return malformed(reason, "socket: neither low nor high");
@@ -637,10 +640,10 @@ int decode_status(const void *data, size_t length, struct status *out, char reas
 	out->run = values[RUN].number;
 	out->time_us = values[TIME_US].number;
 	out->n = values[N].number;
-	out->heads = value_elements(&values[HEADS]);
+	out->heads = item_elements(&values[HEADS]);
 	heads = out->heads;
 	while (cursor_pair(&heads, &key, &head))
-		if (head.kind != VALUE_UINT || head.number == UINT64_MAX)
+		if (head.kind != ITEM_UINT || head.number == UINT64_MAX)
 			return malformed(reason, "heads: not all are unsigned integers");
 	return 0;
 }
@@ -787,82 +790,82 @@ static void json_real(struct json *json, double real)
 	json_raw(json, digits);
 }
 
-void json_value(struct json *json, const struct value *value)
+void json_item(struct json *json, const struct item *value)
 {
 	struct cursor cursor;
-	struct value key, inner;
+	struct item key, inner;
 	const char *separator = "";
 
 	switch (value->kind) {
-	case VALUE_BOOL:
+	case ITEM_BOOL:
 		json_raw(json, value->truth ? "true" : "false");
 		return;
-	case VALUE_UINT:
+	case ITEM_UINT:
 		json_uint(json, value->number);
 		return;
-	case VALUE_NEGATIVE:
+	case ITEM_NEGATIVE:
 		json_append(json, "-", 1);
 		json_uint(json, -(uint64_t)value->negative);
 		return;
-	case VALUE_FLOAT:
+	case ITEM_FLOAT:
 		json_real(json, value->real);
 		return;
-	case VALUE_TEXT:
+	case ITEM_TEXT:
 		json_text(json, (const char *)value->data, value->length);
 		return;
-	case VALUE_BYTES:
-	case VALUE_EXT:
+	case ITEM_BYTES:
+	case ITEM_EXT:
 		json_hex(json, value->data, value->length);
 		return;
-	case VALUE_ARRAY:
+	case ITEM_ARRAY:
 		json_append(json, "[", 1);
-		cursor = value_elements(value);
+		cursor = item_elements(value);
 		while (cursor_element(&cursor, &inner)) {
 			json_raw(json, separator);
-			json_value(json, &inner);
+			json_item(json, &inner);
 			separator = ",";
 		}
 		json_append(json, "]", 1);
 		return;
-	case VALUE_MAP:
+	case ITEM_MAP:
 		json_append(json, "{", 1);
-		cursor = value_elements(value);
+		cursor = item_elements(value);
 		while (cursor_pair(&cursor, &key, &inner)) {
 			json_raw(json, separator);
-			json_value(json, &key);
+			json_item(json, &key);
 			json_append(json, ":", 1);
-			json_value(json, &inner);
+			json_item(json, &inner);
 			separator = ",";
 		}
 		json_append(json, "}", 1);
 		return;
-	case VALUE_ABSENT:
-	case VALUE_NIL:
+	case ITEM_ABSENT:
+	case ITEM_NIL:
 		json_raw(json, "null");
 		return;
 	}
 }
 
-static void json_pairs(struct json *json, const struct value *map, const char *except)
+static void json_pairs(struct json *json, const struct item *map, const char *except)
 {
-	struct cursor pairs = value_elements(map);
-	struct value key, value;
+	struct cursor pairs = item_elements(map);
+	struct item key, value;
 
 	while (cursor_pair(&pairs, &key, &value)) {
-		if (except && value_is(&key, except))
+		if (except && item_is(&key, except))
 			continue;
 		json_append(json, ",", 1);
-		json_value(json, &key);
+		json_item(json, &key);
 		json_append(json, ":", 1);
-		json_value(json, &value);
+		json_item(json, &value);
 	}
 }
 
 void json_event(struct json *json, const char *topic, size_t topic_length,
-		const struct message *message, uint64_t index, const struct value *event)
+		const struct message_body *message, uint64_t index, const struct item *event)
 {
-	struct cursor hint = value_elements(event);
-	struct value time_us;
+	struct cursor hint = item_elements(event);
+	struct item time_us;
 
 	decode_field(event, &hint, "time_us", 7, &time_us);
 	json_raw(json, "{\"topic\":");
@@ -878,12 +881,12 @@ void json_event(struct json *json, const char *topic, size_t topic_length,
 	json_raw(json, ",\"pid\":");
 	json_uint(json, message->pid);
 	json_raw(json, ",\"time_us\":");
-	json_value(json, &time_us);
+	json_item(json, &time_us);
 	json_pairs(json, event, "time_us");
 	json_append(json, "}", 1);
 }
 
-void json_map(struct json *json, const char *topic, size_t topic_length, const struct value *map)
+void json_map(struct json *json, const char *topic, size_t topic_length, const struct item *map)
 {
 	json_raw(json, "{\"topic\":");
 	json_text(json, topic, topic_length);

@@ -1,8 +1,8 @@
 /* Reading the wire: message bodies as values that point into the frame, and as JSON.
  *
- * Pure functions over (pointer, length): no allocation, no state, nothing copied. decode_message and
- * decode_status first walk over all bytes, so that a frame which lies about its counts costs nothing;
- * what they accept, the other functions may read without looking at the length again. */
+ * Pure functions over (pointer, length): no allocation, no state, nothing copied. decode_message
+ * and decode_status first walk over all bytes, so that a frame which lies about its counts costs
+ * nothing; what they accept, the other functions may read without looking at the length again. */
 #ifndef CORETAP_DECODE_H
 #define CORETAP_DECODE_H
 
@@ -17,23 +17,23 @@
 #define DECODE_MAX_LABEL 32	      /* bytes of a node label */
 #define DECODE_REASON 128	      /* bytes for the text that says why a frame is malformed */
 
-enum value_kind {
-	VALUE_ABSENT, /* no such key */
-	VALUE_NIL,    /* could not be read */
-	VALUE_BOOL,
-	VALUE_UINT,	/* integer >= 0, whatever its width on the wire */
-	VALUE_NEGATIVE, /* integer < 0 */
-	VALUE_FLOAT,
-	VALUE_TEXT, /* valid UTF-8, may contain NUL */
-	VALUE_BYTES,
-	VALUE_EXT,
-	VALUE_ARRAY,
-	VALUE_MAP,
+enum item_kind {
+	ITEM_ABSENT, /* no such key */
+	ITEM_NIL,    /* could not be read */
+	ITEM_BOOL,
+	ITEM_UINT,     /* integer >= 0, whatever its width on the wire */
+	ITEM_NEGATIVE, /* integer < 0 */
+	ITEM_FLOAT,
+	ITEM_TEXT, /* valid UTF-8, may contain NUL */
+	ITEM_BYTES,
+	ITEM_EXT,
+	ITEM_ARRAY,
+	ITEM_MAP,
 };
 
 /* One value. Points into the frame it was read from. */
-struct value {
-	enum value_kind kind;
+struct item {
+	enum item_kind kind;
 	uint32_t length; /* bytes of TEXT, BYTES and EXT, elements of ARRAY, pairs of MAP */
 	union {
 		bool truth;
@@ -44,14 +44,14 @@ struct value {
 	};
 };
 
-/* A position in a container: value_elements or value_pairs starts it. */
+/* A position in a container: item_elements or value_pairs starts it. */
 struct cursor {
 	const uint8_t *at;
 	uint32_t left;
 };
 
 /* A message body that was found to be well-formed. */
-struct message {
+struct message_body {
 	const char *node; /* not NUL-terminated */
 	uint32_t node_length;
 	uint64_t run, pid, n, seq, lost;
@@ -60,24 +60,25 @@ struct message {
 };
 
 /* A body of bridge.status or bridge.stopping. */
-struct status {
+struct status_body {
 	const char *node; /* not NUL-terminated */
 	uint32_t node_length;
 	enum socket_id socket;
 	uint64_t run, time_us, n;
-	struct cursor heads; /* pairs: topic, VALUE_UINT */
-	struct value map;    /* the whole body */
+	struct cursor heads; /* pairs: topic, ITEM_UINT */
+	struct item map;     /* the whole body */
 };
 
 /* Decodes the body of an event message. The keys may stand in any order, unknown ones are ignored,
- * the types of known ones are checked: those of the message itself, and, when desc is not NULL, those
- * of the event's fields (each may be nil).
- * Returns 0, or -EBADMSG with one line in reason, out being undefined then. out points into data. */
+ * the types of known ones are checked: those of the message itself, and, when desc is not NULL,
+ * those of the event's fields (each may be nil). Returns 0, or -EBADMSG with one line in reason,
+ * out being undefined then. out points into data. */
 int decode_message(const void *data, size_t length, const struct event_desc *desc,
-		   struct message *out, char reason[DECODE_REASON]);
+		   struct message_body *out, char reason[DECODE_REASON]);
 
 /* The same for bridge.status and bridge.stopping. */
-int decode_status(const void *data, size_t length, struct status *out, char reason[DECODE_REASON]);
+int decode_status(const void *data, size_t length, struct status_body *out,
+		  char reason[DECODE_REASON]);
 
 /* Walks over one msgpack value that takes exactly length bytes: counts against the bytes that
  * remain, nesting, keys that are texts, UTF-8. Returns 0 or -EBADMSG with reason. */
@@ -85,24 +86,26 @@ int decode_check(const void *data, size_t length, char reason[DECODE_REASON]);
 
 /* Everything below reads only what one of the functions above has accepted. */
 
-/* The value at a position. Returns the position after it, for a container that of its first element. */
-const uint8_t *decode_value(const uint8_t *at, struct value *out);
+/* The value at a position. Returns the position after it, for a container that of its first
+ * element. */
+const uint8_t *decode_item(const uint8_t *at, struct item *out);
 
 /* The position after the value at a position, containers with all they hold. */
 const uint8_t *decode_skip(const uint8_t *at);
 
-struct cursor value_elements(const struct value *array_or_map);
+struct cursor item_elements(const struct item *array_or_map);
 
 /* The next element of an array, or the next pair of a map; false at the end. */
-bool cursor_element(struct cursor *cursor, struct value *out);
-bool cursor_pair(struct cursor *cursor, struct value *key, struct value *out);
+bool cursor_element(struct cursor *cursor, struct item *out);
+bool cursor_pair(struct cursor *cursor, struct item *key, struct item *out);
 
-bool value_is(const struct value *text, const char *string);
+bool item_is(const struct item *text, const char *string);
 
-/* The value of a key. Its kind is VALUE_ABSENT when there is none. *hint is where to begin: readers
- * who ask for keys in the order of the wire find each at once. Start it with value_elements(map). */
-void decode_field(const struct value *map, struct cursor *hint, const char *name, size_t length,
-		  struct value *out);
+/* The value of a key. Its kind is ITEM_ABSENT when there is none. *hint is where to begin: readers
+ * who ask for keys in the order of the wire find each at once. Start it with item_elements(map).
+ */
+void decode_field(const struct item *map, struct cursor *hint, const char *name, size_t length,
+		  struct item *out);
 
 /* JSON text that grows. Start it with zeros, release it with json_free. When memory is lacking,
  * `failed` is set and stays set, and nothing more is added. */
@@ -122,14 +125,14 @@ void json_raw(struct json *json, const char *text);
 void json_text(struct json *json, const char *text, size_t length);
 void json_uint(struct json *json, uint64_t number);
 /* Bytes as lowercase hex, integers exact, nil and what JSON cannot say (NaN) as null. */
-void json_value(struct json *json, const struct value *value);
+void json_item(struct json *json, const struct item *value);
 
 /* One event as a flat object: topic, node, run, seq, n, pid, time_us, then its fields.
  * index is its place among the message's events. */
 void json_event(struct json *json, const char *topic, size_t topic_length,
-		const struct message *message, uint64_t index, const struct value *event);
+		const struct message_body *message, uint64_t index, const struct item *event);
 
 /* A status as a flat object: topic, then all keys as they come. */
-void json_map(struct json *json, const char *topic, size_t topic_length, const struct value *map);
+void json_map(struct json *json, const char *topic, size_t topic_length, const struct item *map);
 
 #endif

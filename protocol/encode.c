@@ -13,7 +13,8 @@ static void pack_text(msgpack_packer *pk, const char *text)
 	msgpack_pack_str_with_body(pk, text, strlen(text));
 }
 
-/* Length of the well-formed UTF-8 sequence at p (RFC 3629: no overlong forms, no surrogates), or 0. */
+/* Length of the well-formed UTF-8 sequence at p (RFC 3629: no overlong forms, no surrogates), or 0.
+ */
 static size_t utf8_length(const uint8_t *p, size_t left)
 {
 	static const struct {
@@ -41,7 +42,8 @@ static size_t utf8_length(const uint8_t *p, size_t left)
 	return 0;
 }
 
-/* Text from the node or its peers: str must be valid UTF-8, or decoders in other languages throw. */
+/* Text from the node or its peers: str must be valid UTF-8, or decoders in other languages throw.
+ */
 static void pack_foreign_text(msgpack_packer *pk, const uint8_t *text, size_t len)
 {
 	static const char replacement[] = "\xef\xbf\xbd";

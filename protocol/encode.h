@@ -44,7 +44,8 @@ struct value {
 		int64_t i;  /* INT, US_TO_NS (in nanoseconds already) */
 		bool b;
 		struct {
-			const void *data; /* HASH and ALIAS: 32 bytes, internal order; TEXT; PAYLOAD */
+			const void
+				*data; /* HASH and ALIAS: 32 bytes, internal order; TEXT; PAYLOAD */
 			size_t len;
 		} bytes;
 		struct value_list list;
@@ -74,10 +75,10 @@ struct bridge_status {
 	uint64_t run;
 	enum socket_id socket;
 	uint64_t time_us;
-	uint64_t n;	     /* last position sent, 0 = none */
-	uint64_t held;	     /* first position that replay has; n + 1 = none */
-	const char *replay;  /* "ok", "degraded", "off" */
-	uint32_t pid;	     /* the process that is traced, 0 = none (nil) */
+	uint64_t n;		 /* last position sent, 0 = none */
+	uint64_t held;		 /* first position that replay has; n + 1 = none */
+	const char *replay;	 /* "ok", "degraded", "off" */
+	uint32_t pid;		 /* the process that is traced, 0 = none (nil) */
 	const uint32_t *ignored; /* other processes of the binary */
 	size_t n_ignored;
 	const struct topic_status *topics;

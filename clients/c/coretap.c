@@ -6,7 +6,7 @@
 #include <time.h>
 
 #include "coretap.h"
-#include "stream.h"
+#include "tracker.h"
 #include "transport.h"
 
 #ifndef CORETAP_VERSION
@@ -17,16 +17,16 @@
 #define MESSAGE_BYTES (16u << 10) /* no message is larger, unless one event is */
 
 #define STALE_MS 3000 /* three status periods */
-/* Silence counts only while someone listens. After this process itself was stopped or busy, what came
- * meanwhile gets this long to be handed over. */
+/* Silence counts only while someone listens. After this process itself was stopped or busy, what
+ * came meanwhile gets this long to be handed over. */
 #define GRACE_MS 250
 
 struct link {
-	struct stream *stream; /* NULL = this socket is not needed */
-	int64_t stale_at;      /* when silence becomes CORETAP_STALE */
-	bool told;	       /* STALE or STOPPING was the last that was told */
-	bool graced;	       /* this silence was given its grace */
-	bool alive;	       /* ALIVE is to be told first */
+	struct tracker *tracker; /* NULL = this socket is not needed */
+	int64_t stale_at;	 /* when silence becomes CORETAP_STALE */
+	bool told;		 /* STALE or STOPPING was the last that was told */
+	bool graced;		 /* this silence was given its grace */
+	bool alive;		 /* ALIVE is to be told first */
 };
 
 struct coretap {
@@ -105,7 +105,7 @@ void coretap_close(struct coretap *tap)
 		return;
 	transport_close(tap->transport);
 	for (int i = 0; i < N_SOCKETS; i++)
-		stream_free(tap->links[i].stream);
+		tracker_free(tap->links[i].tracker);
 	for (size_t i = 0; i < tap->filter.n_names; i++)
 		free(tap->filter.names[i]);
 	free(tap->filter.names);
@@ -133,8 +133,8 @@ static void needed_sockets(const char *topic, bool needed[N_SOCKETS])
 	bool prefix = !length || topic[length - 1] == '.', known = false;
 
 	for (size_t i = 0; i < n_events; i++)
-		if (prefix ? !strncmp(events[i].topic, topic, length) :
-			     !strcmp(events[i].topic, topic)) {
+		if (prefix ? !strncmp(events[i].topic, topic, length)
+			   : !strcmp(events[i].topic, topic)) {
 			needed[events[i].socket] = true;
 			known = true;
 		}
@@ -176,9 +176,9 @@ int coretap_subscribe(struct coretap *tap, const char *topic)
 
 		if (!needed[i])
 			continue;
-		if (!link->stream)
-			link->stream = stream_new((enum socket_id)i, &tap->filter, tap->counters);
-		if (!link->stream)
+		if (!link->tracker)
+			link->tracker = tracker_new((enum socket_id)i, &tap->filter, tap->counters);
+		if (!link->tracker)
 			return -ENOMEM;
 		err = transport_subscribe(tap->transport, (enum socket_id)i, topic);
 		if (err)
@@ -187,8 +187,8 @@ int coretap_subscribe(struct coretap *tap, const char *topic)
 	return 0;
 }
 
-/* Asks for the status last: a publisher takes subscriptions in order, so when the first status comes,
- * everything after it comes too, and its heads are the place to count from. */
+/* Asks for the status last: a publisher takes subscriptions in order, so when the first status
+ * comes, everything after it comes too, and its heads are the place to count from. */
 static int start(struct coretap *tap)
 {
 	if (!tap->filter.n_names)
@@ -197,11 +197,12 @@ static int start(struct coretap *tap)
 	for (int i = 0; i < N_SOCKETS; i++) {
 		int err;
 
-		if (!tap->links[i].stream)
+		if (!tap->links[i].tracker)
 			continue;
 		err = transport_subscribe(tap->transport, (enum socket_id)i, TOPIC_STATUS);
 		if (!err)
-			err = transport_subscribe(tap->transport, (enum socket_id)i, TOPIC_STOPPING);
+			err = transport_subscribe(tap->transport, (enum socket_id)i,
+						  TOPIC_STOPPING);
 		if (err)
 			return err;
 		tap->links[i].stale_at = tap->looked_at + STALE_MS;
@@ -220,7 +221,7 @@ static int take_message(struct coretap *tap)
 		unsigned int n_frames;
 		int got;
 
-		if (!link->stream)
+		if (!link->tracker)
 			continue;
 		got = transport_receive(tap->transport, id, &topic, &body, &n_frames);
 		if (got < 0)
@@ -236,11 +237,11 @@ static int take_message(struct coretap *tap)
 		link->graced = false;
 		tap->current = link;
 		if (n_frames < 2) {
-			stream_malformed(link->stream, topic.data, topic.length,
-					 "message of one frame");
+			tracker_malformed(link->tracker, topic.data, topic.length,
+					  "message of one frame");
 			return 1;
 		}
-		got = stream_take(link->stream, topic.data, topic.length, body.data, body.length);
+		got = tracker_take(link->tracker, topic.data, topic.length, body.data, body.length);
 		return got < 0 ? got : 1;
 	}
 	return 0;
@@ -268,7 +269,7 @@ static bool next_of_current(struct coretap *tap)
 		set_notice(tap, CORETAP_ALIVE, link);
 		return true;
 	}
-	if (stream_next(link->stream, &tap->event)) {
+	if (tracker_next(link->tracker, &tap->event)) {
 		if (tap->event.kind == CORETAP_STOPPING)
 			link->told = true;
 		return true;
@@ -283,7 +284,7 @@ static bool next_stale(struct coretap *tap, int64_t now, int *wait_ms)
 	for (int i = 0; i < N_SOCKETS; i++) {
 		struct link *link = &tap->links[i];
 
-		if (!link->stream || link->told)
+		if (!link->tracker || link->told)
 			continue;
 		if (now >= link->stale_at && now - tap->looked_at > GRACE_MS && !link->graced) {
 			link->graced = true;
@@ -292,7 +293,7 @@ static bool next_stale(struct coretap *tap, int64_t now, int *wait_ms)
 		if (now >= link->stale_at) {
 			link->told = true;
 			set_notice(tap, CORETAP_STALE, link);
-			stream_last(link->stream, &tap->event.node, &tap->event.run);
+			tracker_last(link->tracker, &tap->event.node, &tap->event.run);
 			return true;
 		}
 		if (*wait_ms < 0 || *wait_ms > link->stale_at - now)
@@ -339,7 +340,8 @@ int coretap_next(struct coretap *tap, const struct coretap_event **event, int ti
 		/* Time that was spent waiting as long as asked for was spent looking. */
 		now = now_ms();
 		if (wait_ms >= 0)
-			tap->looked_at += wait_ms < now - tap->looked_at ? wait_ms : now - tap->looked_at;
+			tap->looked_at +=
+				wait_ms < now - tap->looked_at ? wait_ms : now - tap->looked_at;
 	}
 }
 

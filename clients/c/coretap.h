@@ -42,11 +42,11 @@ enum coretap_kind {
 	/* Something the node did: topic, node, run, seq, n, pid, time_us and the topic's fields. */
 	CORETAP_EVENT,
 
-	/* Messages of a topic did not arrive: topic, node, run, and the numbers first to last of the
-	 * firings that they accounted for. Without replay they are gone. */
+	/* Messages of a topic did not arrive: topic, node, run, and the numbers first to last of
+	 * the firings that they accounted for. Without replay they are gone. */
 	CORETAP_GAP,
-	/* Firings that coretapd itself could not get, because the kernel's ring was full: topic, node,
-	 * run, first to last. No replay has them. */
+	/* Firings that coretapd itself could not get, because the kernel's ring was full: topic,
+	 * node, run, first to last. No replay has them. */
 	CORETAP_LOST,
 	/* The numbering began anew, so continuity was lost: node, run (the new one), old_run.
 	 * What follows is treated as after joining. Each socket tells its own. */
@@ -54,9 +54,9 @@ enum coretap_kind {
 	/* A message of a run that has ended was dropped: node, run (the current one), old_run. Told
 	 * once for each old run. */
 	CORETAP_OLD_RUN,
-	/* Nothing came on this socket for three status periods (3 s): the publisher is dead, stopped
-	 * or out of reach, or, if run is 0, never was there. Told once; reconnecting goes on by itself.
-	 * node and run as last heard. */
+	/* Nothing came on this socket for three status periods (3 s): the publisher is dead,
+	 * stopped or out of reach, or, if run is 0, never was there. Told once; reconnecting goes
+	 * on by itself. node and run as last heard. */
 	CORETAP_STALE,
 	/* Messages come again after CORETAP_STALE or CORETAP_STOPPING. */
 	CORETAP_ALIVE,
@@ -95,9 +95,9 @@ CORETAP_EXPORT const char *coretap_strerror(int error);
 
 /* Opens a handle for the coretapd at an address; nothing is connected yet.
  *
- *	tcp://HOST:PORT             PORT is the base port, as coretapd --port has it: low-frequency topics
- *	                            there, high-frequency ones at PORT + 1, replay at PORT + 2
- *	ipc:///run/coretap/NAME     the directory that holds low.sock, high.sock and replay.sock
+ *	tcp://HOST:PORT             PORT is the base port, as coretapd --port has it: low-frequency
+ *topics there, high-frequency ones at PORT + 1, replay at PORT + 2 ipc:///run/coretap/NAME     the
+ *directory that holds low.sock, high.sock and replay.sock
  *
  * NULL stands for CORETAP_DEFAULT_ADDRESS. The caller closes *tap with coretap_close.
  * Errors: -EINVAL (not an address), -ENAMETOOLONG, -ENOMEM, -EMFILE. */
@@ -107,10 +107,10 @@ CORETAP_EXPORT int coretap_open(const char *address, struct coretap **tap);
 CORETAP_EXPORT void coretap_close(struct coretap *tap);
 
 /* Bounds the memory of messages that wait in this process because the application is slow, in bytes
- * for each socket; default 256 MiB. Libzmq counts messages, so the bound is one message for each 16 KiB
- * (only a single event that is larger exceeds them: a payload, the list of a huge block). What does
- * not fit waits at the publisher, and what does not fit there is dropped and told as a gap. 0 takes the
- * bound away. Before the first coretap_subscribe, else -EBUSY. */
+ * for each socket; default 256 MiB. Libzmq counts messages, so the bound is one message for each 16
+ * KiB (only a single event that is larger exceeds them: a payload, the list of a huge block). What
+ * does not fit waits at the publisher, and what does not fit there is dropped and told as a gap. 0
+ * takes the bound away. Before the first coretap_subscribe, else -EBUSY. */
 CORETAP_EXPORT int coretap_set_memory(struct coretap *tap, uint64_t bytes);
 
 /* Asks for events, and connects the socket that has them if it is not connected yet. topic is
@@ -121,23 +121,23 @@ CORETAP_EXPORT int coretap_set_memory(struct coretap *tap, uint64_t bytes);
  *	"bridge.status"     CORETAP_STATUS events too (they are watched in any case)
  *
  * A topic that the library does not know is asked for on both sockets: coretapd can be given more
- * tracepoints than the built-in ones. What exists but is not published (--only, --exclude) stays silent.
- * Call it as often as needed before the first coretap_next or coretap_fd.
- * Errors: -EINVAL (not a topic), -EBUSY (too late), -ENOMEM, -EMFILE. */
+ * tracepoints than the built-in ones. What exists but is not published (--only, --exclude) stays
+ *silent. Call it as often as needed before the first coretap_next or coretap_fd. Errors: -EINVAL
+ *(not a topic), -EBUSY (too late), -ENOMEM, -EMFILE. */
 CORETAP_EXPORT int coretap_subscribe(struct coretap *tap, const char *topic);
 
 /* Gets the next event or notice, waiting up to timeout_ms (0: not at all, -1: for ever).
- * Returns 1 with *event set, which lives until the next call with this handle; 0 when nothing came in
- * time; -EINTR when a signal arrived, call again; -EINVAL when nothing was subscribed to; -ENOMEM.
- * Connections are made and repaired in the background: a publisher that is not there is no error, it
- * is told as CORETAP_STALE. Silence is noticed only inside this function. */
+ * Returns 1 with *event set, which lives until the next call with this handle; 0 when nothing came
+ * in time; -EINTR when a signal arrived, call again; -EINVAL when nothing was subscribed to;
+ * -ENOMEM. Connections are made and repaired in the background: a publisher that is not there is no
+ * error, it is told as CORETAP_STALE. Silence is noticed only inside this function. */
 CORETAP_EXPORT int coretap_next(struct coretap *tap, const struct coretap_event **event,
 				int timeout_ms);
 
 /* A file descriptor for poll, epoll or an event loop, readable when something may have come; or
- * -errno. It stays the handle's. It tells of arrivals only once: when it is readable, and once before the
- * first poll, call coretap_next with timeout 0 until it returns 0. Call it at least once a second too,
- * if CORETAP_STALE matters. */
+ * -errno. It stays the handle's. It tells of arrivals only once: when it is readable, and once
+ * before the first poll, call coretap_next with timeout 0 until it returns 0. Call it at least once
+ * a second too, if CORETAP_STALE matters. */
 CORETAP_EXPORT int coretap_fd(struct coretap *tap);
 
 CORETAP_EXPORT uint64_t coretap_count(const struct coretap *tap, enum coretap_counter which);
@@ -159,15 +159,17 @@ CORETAP_EXPORT uint64_t coretap_event_first(const struct coretap_event *event);
 CORETAP_EXPORT uint64_t coretap_event_last(const struct coretap_event *event);
 
 /* Fields by name. "conflicts.txids" is the field txids of the map conflicts.
- * Return CORETAP_SET with the value; CORETAP_NIL; -ENOENT when the event has no such field; -EPROTOTYPE
- * when it has another type; -ERANGE when the number does not fit. The value is touched only when set.
- * Asking in the order in which the fields are documented is fastest. Bytes and texts live as long as the
- * event. A text is valid UTF-8, not NUL-terminated, and may be anything a peer cares to send. */
+ * Return CORETAP_SET with the value; CORETAP_NIL; -ENOENT when the event has no such field;
+ * -EPROTOTYPE when it has another type; -ERANGE when the number does not fit. The value is touched
+ * only when set. Asking in the order in which the fields are documented is fastest. Bytes and texts
+ * live as long as the event. A text is valid UTF-8, not NUL-terminated, and may be anything a peer
+ * cares to send. */
 CORETAP_EXPORT int coretap_get_uint(const struct coretap_event *event, const char *field,
 				    uint64_t *value);
 CORETAP_EXPORT int coretap_get_int(const struct coretap_event *event, const char *field,
 				   int64_t *value);
-CORETAP_EXPORT int coretap_get_bool(const struct coretap_event *event, const char *field, int *value);
+CORETAP_EXPORT int coretap_get_bool(const struct coretap_event *event, const char *field,
+				    int *value);
 CORETAP_EXPORT int coretap_get_text(const struct coretap_event *event, const char *field,
 				    const char **text, size_t *length);
 CORETAP_EXPORT int coretap_get_bytes(const struct coretap_event *event, const char *field,
@@ -177,7 +179,8 @@ CORETAP_EXPORT int coretap_get_hash(const struct coretap_event *event, const cha
 				    const unsigned char **hash);
 
 /* A place in an array: coretap_get_array puts it before the first element. It can be copied, and
- * lives as long as the event. Read `left`, the number of elements not taken yet; the rest is internal. */
+ * lives as long as the event. Read `left`, the number of elements not taken yet; the rest is
+ * internal. */
 struct coretap_array {
 	const unsigned char *position;
 	uint32_t left;
@@ -186,21 +189,22 @@ struct coretap_array {
 CORETAP_EXPORT int coretap_get_array(const struct coretap_event *event, const char *field,
 				     struct coretap_array *array);
 
-/* Takes the next element. Returns as the functions above do; -ENOENT is the end. An element of another
- * type is passed over. */
+/* Takes the next element. Returns as the functions above do; -ENOENT is the end. An element of
+ * another type is passed over. */
 CORETAP_EXPORT int coretap_array_uint(struct coretap_array *array, uint64_t *value);
 CORETAP_EXPORT int coretap_array_int(struct coretap_array *array, int64_t *value);
-CORETAP_EXPORT int coretap_array_text(struct coretap_array *array, const char **text, size_t *length);
+CORETAP_EXPORT int coretap_array_text(struct coretap_array *array, const char **text,
+				      size_t *length);
 CORETAP_EXPORT int coretap_array_hash(struct coretap_array *array, const unsigned char **hash);
 
 /* Writes 64 lowercase hex digits and a NUL. */
 CORETAP_EXPORT void coretap_hash_hex(const unsigned char hash[32], char hex[65]);
 
-/* The event as one flat JSON object, without a newline: topic, node, run, seq, n, pid, time_us, then
- * the fields; bytes as lowercase hex, nil as null, integers exact. A notice is an object with the key
- * "notice". Control characters are escaped, a terminal can show it. *length (may be NULL) gets the
- * length of the NUL-terminated text, which lives until the next call with this event or its handle.
- * NULL when memory is lacking. */
+/* The event as one flat JSON object, without a newline: topic, node, run, seq, n, pid, time_us,
+ * then the fields; bytes as lowercase hex, nil as null, integers exact. A notice is an object with
+ * the key "notice". Control characters are escaped, a terminal can show it. *length (may be NULL)
+ * gets the length of the NUL-terminated text, which lives until the next call with this event or
+ * its handle. NULL when memory is lacking. */
 CORETAP_EXPORT const char *coretap_event_json(const struct coretap_event *event, size_t *length);
 
 #ifdef __cplusplus

@@ -83,20 +83,21 @@ uint64_t coretap_event_last(const struct coretap_event *event)
 	return event->last;
 }
 
-/* Looks a key up; where there is none, takes what stands before a dot as the name of a map. Keys may
- * contain dots themselves (heads.mempool.removed), hence each dot is tried. */
-static void find(const struct value *map, struct cursor *hint, const char *name, size_t length,
-		 struct value *out)
+/* Looks a key up; where there is none, takes what stands before a dot as the name of a map. Keys
+ * may contain dots themselves (heads.mempool.removed), hence each dot is tried. */
+static void find(const struct item *map, struct cursor *hint, const char *name, size_t length,
+		 struct item *out)
 {
-	struct value inner;
+	struct item inner;
 	const char *dot = name;
 
 	decode_field(map, hint, name, length, out);
-	while (out->kind == VALUE_ABSENT && (dot = memchr(dot, '.', length - (size_t)(dot - name)))) {
+	while (out->kind == ITEM_ABSENT &&
+	       (dot = memchr(dot, '.', length - (size_t)(dot - name)))) {
 		decode_field(map, hint, name, (size_t)(dot - name), &inner);
 		dot++;
-		if (inner.kind == VALUE_MAP) {
-			struct cursor start = value_elements(&inner);
+		if (inner.kind == ITEM_MAP) {
+			struct cursor start = item_elements(&inner);
 
 			find(&inner, &start, dot, length - (size_t)(dot - name), out);
 		}
@@ -104,20 +105,20 @@ static void find(const struct value *map, struct cursor *hint, const char *name,
 }
 
 /* Returns what a getter returns when the value is not there to be read, else CORETAP_SET. */
-static int get(const struct coretap_event *event, const char *field, struct value *out)
+static int get(const struct coretap_event *event, const char *field, struct item *out)
 {
 	/* The hint only remembers where the last search ended; the event itself does not change. */
 	struct cursor *hint = &((struct coretap_event *)event)->hint;
 
-	if (event->map.kind != VALUE_MAP)
+	if (event->map.kind != ITEM_MAP)
 		return -ENOENT;
 	find(&event->map, hint, field, strlen(field), out);
-	if (out->kind == VALUE_ABSENT)
+	if (out->kind == ITEM_ABSENT)
 		return -ENOENT;
-	return out->kind == VALUE_NIL ? CORETAP_NIL : CORETAP_SET;
+	return out->kind == ITEM_NIL ? CORETAP_NIL : CORETAP_SET;
 }
 
-static int take(struct coretap_array *array, struct value *out)
+static int take(struct coretap_array *array, struct item *out)
 {
 	struct cursor cursor = { array->position, array->left };
 
@@ -125,26 +126,26 @@ static int take(struct coretap_array *array, struct value *out)
 		return -ENOENT;
 	array->position = cursor.at;
 	array->left = cursor.left;
-	return out->kind == VALUE_NIL ? CORETAP_NIL : CORETAP_SET;
+	return out->kind == ITEM_NIL ? CORETAP_NIL : CORETAP_SET;
 }
 
-static int as_uint(const struct value *value, uint64_t *out)
+static int as_uint(const struct item *value, uint64_t *out)
 {
-	if (value->kind == VALUE_NEGATIVE)
+	if (value->kind == ITEM_NEGATIVE)
 		return -ERANGE;
-	if (value->kind != VALUE_UINT)
+	if (value->kind != ITEM_UINT)
 		return -EPROTOTYPE;
 	*out = value->number;
 	return CORETAP_SET;
 }
 
-static int as_int(const struct value *value, int64_t *out)
+static int as_int(const struct item *value, int64_t *out)
 {
-	if (value->kind == VALUE_NEGATIVE) {
+	if (value->kind == ITEM_NEGATIVE) {
 		*out = value->negative;
 		return CORETAP_SET;
 	}
-	if (value->kind != VALUE_UINT)
+	if (value->kind != ITEM_UINT)
 		return -EPROTOTYPE;
 	if (value->number > INT64_MAX)
 		return -ERANGE;
@@ -152,18 +153,18 @@ static int as_int(const struct value *value, int64_t *out)
 	return CORETAP_SET;
 }
 
-static int as_text(const struct value *value, const char **text, size_t *length)
+static int as_text(const struct item *value, const char **text, size_t *length)
 {
-	if (value->kind != VALUE_TEXT)
+	if (value->kind != ITEM_TEXT)
 		return -EPROTOTYPE;
 	*text = (const char *)value->data;
 	*length = value->length;
 	return CORETAP_SET;
 }
 
-static int as_hash(const struct value *value, const unsigned char **hash)
+static int as_hash(const struct item *value, const unsigned char **hash)
 {
-	if (value->kind != VALUE_BYTES || value->length != 32)
+	if (value->kind != ITEM_BYTES || value->length != 32)
 		return -EPROTOTYPE;
 	*hash = value->data;
 	return CORETAP_SET;
@@ -171,7 +172,7 @@ static int as_hash(const struct value *value, const unsigned char **hash)
 
 int coretap_get_uint(const struct coretap_event *event, const char *field, uint64_t *value)
 {
-	struct value found;
+	struct item found;
 	int state = get(event, field, &found);
 
 	return state == CORETAP_SET ? as_uint(&found, value) : state;
@@ -179,7 +180,7 @@ int coretap_get_uint(const struct coretap_event *event, const char *field, uint6
 
 int coretap_get_int(const struct coretap_event *event, const char *field, int64_t *value)
 {
-	struct value found;
+	struct item found;
 	int state = get(event, field, &found);
 
 	return state == CORETAP_SET ? as_int(&found, value) : state;
@@ -187,12 +188,12 @@ int coretap_get_int(const struct coretap_event *event, const char *field, int64_
 
 int coretap_get_bool(const struct coretap_event *event, const char *field, int *value)
 {
-	struct value found;
+	struct item found;
 	int state = get(event, field, &found);
 
 	if (state != CORETAP_SET)
 		return state;
-	if (found.kind != VALUE_BOOL)
+	if (found.kind != ITEM_BOOL)
 		return -EPROTOTYPE;
 	*value = found.truth;
 	return CORETAP_SET;
@@ -201,7 +202,7 @@ int coretap_get_bool(const struct coretap_event *event, const char *field, int *
 int coretap_get_text(const struct coretap_event *event, const char *field, const char **text,
 		     size_t *length)
 {
-	struct value found;
+	struct item found;
 	int state = get(event, field, &found);
 
 	return state == CORETAP_SET ? as_text(&found, text, length) : state;
@@ -210,12 +211,12 @@ int coretap_get_text(const struct coretap_event *event, const char *field, const
 int coretap_get_bytes(const struct coretap_event *event, const char *field,
 		      const unsigned char **bytes, size_t *length)
 {
-	struct value found;
+	struct item found;
 	int state = get(event, field, &found);
 
 	if (state != CORETAP_SET)
 		return state;
-	if (found.kind != VALUE_BYTES)
+	if (found.kind != ITEM_BYTES)
 		return -EPROTOTYPE;
 	*bytes = found.data;
 	*length = found.length;
@@ -225,7 +226,7 @@ int coretap_get_bytes(const struct coretap_event *event, const char *field,
 int coretap_get_hash(const struct coretap_event *event, const char *field,
 		     const unsigned char **hash)
 {
-	struct value found;
+	struct item found;
 	int state = get(event, field, &found);
 
 	return state == CORETAP_SET ? as_hash(&found, hash) : state;
@@ -234,12 +235,12 @@ int coretap_get_hash(const struct coretap_event *event, const char *field,
 int coretap_get_array(const struct coretap_event *event, const char *field,
 		      struct coretap_array *array)
 {
-	struct value found;
+	struct item found;
 	int state = get(event, field, &found);
 
 	if (state != CORETAP_SET)
 		return state;
-	if (found.kind != VALUE_ARRAY)
+	if (found.kind != ITEM_ARRAY)
 		return -EPROTOTYPE;
 	array->position = found.data;
 	array->left = found.length;
@@ -248,7 +249,7 @@ int coretap_get_array(const struct coretap_event *event, const char *field,
 
 int coretap_array_uint(struct coretap_array *array, uint64_t *value)
 {
-	struct value found;
+	struct item found;
 	int state = take(array, &found);
 
 	return state == CORETAP_SET ? as_uint(&found, value) : state;
@@ -256,7 +257,7 @@ int coretap_array_uint(struct coretap_array *array, uint64_t *value)
 
 int coretap_array_int(struct coretap_array *array, int64_t *value)
 {
-	struct value found;
+	struct item found;
 	int state = take(array, &found);
 
 	return state == CORETAP_SET ? as_int(&found, value) : state;
@@ -264,7 +265,7 @@ int coretap_array_int(struct coretap_array *array, int64_t *value)
 
 int coretap_array_text(struct coretap_array *array, const char **text, size_t *length)
 {
-	struct value found;
+	struct item found;
 	int state = take(array, &found);
 
 	return state == CORETAP_SET ? as_text(&found, text, length) : state;
@@ -272,7 +273,7 @@ int coretap_array_text(struct coretap_array *array, const char **text, size_t *l
 
 int coretap_array_hash(struct coretap_array *array, const unsigned char **hash)
 {
-	struct value found;
+	struct item found;
 	int state = take(array, &found);
 
 	return state == CORETAP_SET ? as_hash(&found, hash) : state;
@@ -300,14 +301,17 @@ static void json_notice(struct json *json, const struct coretap_event *event)
 	const struct {
 		const char *name, *text;
 	} texts[] = {
-		{ "topic", event->topic }, { "node", event->node }, { "reason", event->reason },
+		{ "topic", event->topic },
+		{ "node", event->node },
+		{ "reason", event->reason },
 	};
 	const struct {
 		const char *name;
 		uint64_t number;
 	} numbers[] = {
-		{ "run", event->run },	   { "old_run", event->old_run }, { "time_us", event->time_us },
-		{ "first", event->first }, { "last", event->last },
+		{ "run", event->run },	       { "old_run", event->old_run },
+		{ "time_us", event->time_us }, { "first", event->first },
+		{ "last", event->last },
 	};
 
 	json_raw(json, "{\"notice\":\"");

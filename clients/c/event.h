@@ -15,11 +15,11 @@ struct coretap_event {
 	const char *reason;
 	uint64_t run, old_run, seq, n, pid, time_us, first, last;
 
-	struct value map; /* fields, of kind VALUE_MAP where there are any */
+	struct item map; /* fields, of kind ITEM_MAP where there are any */
 	struct cursor hint;
-	const struct message *message; /* CORETAP_EVENT: the message it stands in */
-	uint64_t index;		       /* CORETAP_EVENT: its place there */
-	struct json *json;	       /* the handle's buffer */
+	const struct message_body *message; /* CORETAP_EVENT: the message it stands in */
+	uint64_t index;			    /* CORETAP_EVENT: its place there */
+	struct json *json;		    /* the handle's buffer */
 };
 
 /* Whether a topic has only letters, digits, '_', '-' and '.', and is neither empty nor too long. */

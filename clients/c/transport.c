@@ -205,7 +205,8 @@ int transport_receive(struct transport *transport, enum socket_id id, struct fra
 	if (!zmq_msg_more(&transport->topic))
 		return 1;
 
-	/* Libzmq hands a message over whole: the other frames are here, and no signal may divide them. */
+	/* Libzmq hands a message over whole: the other frames are here, and no signal may divide
+	 * them. */
 	while (zmq_msg_recv(&transport->body, socket, 0) < 0)
 		if (errno != EINTR)
 			return -errno;

@@ -38,8 +38,8 @@ int blocks(struct node *node)
 
 	if (options->unseen > txs || options->reorg > options->numbers[0]) {
 		fprintf(stderr, "fake_node: blocks: %s\n",
-			options->unseen > txs ? "--unseen is more than the block has" :
-						"--reorg is deeper than the chain");
+			options->unseen > txs ? "--unseen is more than the block has"
+					      : "--reorg is deeper than the chain");
 		return 2;
 	}
 	mempool_open(&pool, node);

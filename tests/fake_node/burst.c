@@ -31,8 +31,8 @@ static const struct {
 	const char *option;
 	const char *probe;
 } burst_probes[] = {
-	{ "removed", "mempool:removed" }, { "added", "mempool:added" },
-	{ "spent", "utxocache:spent" },	  { "utxo", "utxocache:spent" },
+	{ "removed", "mempool:removed" },     { "added", "mempool:added" },
+	{ "spent", "utxocache:spent" },	      { "utxo", "utxocache:spent" },
 	{ "message", "net:inbound_message" },
 };
 
@@ -86,8 +86,7 @@ static uint64_t burst_removed(struct burst_thread *thread, struct pacer *pacer)
 	txid_prepare(txid, thread->number);
 	for (i = 0; i < thread->count && !node_stop; i++) {
 		memcpy(txid, &i, sizeof(i));
-		probe_removed(thread->ledger, txid, reason, vsize_of(i), fee_of(i),
-			      1700000000 + i);
+		probe_removed(thread->ledger, txid, reason, vsize_of(i), fee_of(i), 1700000000 + i);
 		pacer_wait(pacer);
 	}
 	return i;

@@ -38,8 +38,8 @@ int chain_open(struct chain *chain, const struct node *node, struct mempool *poo
 		.height = (int32_t)options->start_height - 1,
 		.coins = options->coins,
 		.flush = options->flush || options->flush_ms,
-		.recent_capacity = options->reorg + 1 > KEEP_AT_LEAST ? options->reorg + 1 :
-									KEEP_AT_LEAST,
+		.recent_capacity =
+			options->reorg + 1 > KEEP_AT_LEAST ? options->reorg + 1 : KEEP_AT_LEAST,
 	};
 	chain->recent = must(calloc(chain->recent_capacity, sizeof(chain->recent[0])));
 	if (options->truth && !(chain->truth = fopen(options->truth, "w"))) {
@@ -89,8 +89,8 @@ static void on_removed(void *argument, const struct tx *tx)
 
 	if (chain->left_count == chain->left_capacity) {
 		chain->left_capacity = chain->left_capacity ? 2 * chain->left_capacity : 4096;
-		chain->left = must(realloc(chain->left,
-					   chain->left_capacity * sizeof(chain->left[0])));
+		chain->left =
+			must(realloc(chain->left, chain->left_capacity * sizeof(chain->left[0])));
 	}
 	chain->left[chain->left_count++] = *tx;
 	if (chain->left_count == chain->options->pause_at)
@@ -146,8 +146,9 @@ static void truth_write(const struct chain *chain, const struct block *block)
 	for (i = 0; i < chain->left_count; i++)
 		evicted += chain->left[i].confirmed;
 	hash_to_hex(block->hash, hex);
-	fprintf(chain->truth, "{\"hash\":\"%s\",\"height\":%" PRId32 ",\"n_tx\":%zu,\"unseen\":%zu",
-		hex, block->height, block->count + 1, block->count - evicted);
+	fprintf(chain->truth, "{\"hash\":\"%s\",\"height\":%" PRId32, hex, block->height);
+	fprintf(chain->truth, ",\"n_tx\":%zu,\"unseen\":%zu", block->count + 1,
+		block->count - evicted);
 	truth_hashes(chain, "txids", true);
 	truth_numbers(chain, "fees", true, FEE);
 	truth_numbers(chain, "vsizes", true, VSIZE);
@@ -172,8 +173,8 @@ static void fire_coins(struct chain *chain, const struct block *block)
 		const struct tx *tx = &block->txs[i].tx;
 
 		random_hash(&chain->random, coin);
-		probe_spent(chain->ledger, coin, (uint32_t)(i % 3), height - 1 - (uint32_t)(i % 999),
-			    tx->fee + 100000, i % 500 == 499);
+		probe_spent(chain->ledger, coin, (uint32_t)(i % 3),
+			    height - 1 - (uint32_t)(i % 999), tx->fee + 100000, i % 500 == 499);
 		probe_add(chain->ledger, tx->txid, 0, height, 60000, false);
 		probe_add(chain->ledger, tx->txid, 1, height, 40000, false);
 	}
@@ -253,9 +254,8 @@ static void plan_conflicts(struct chain *chain, struct block *block, size_t unse
 		conflicts -= family_size(victim);
 		for (tx = victim; tx; tx = tx->child)
 			tx->taken = true;
-		holding->conflicts =
-			must(realloc(holding->conflicts,
-				     (holding->conflict_count + 1) * sizeof(struct tx *)));
+		holding->conflicts = must(realloc(
+			holding->conflicts, (holding->conflict_count + 1) * sizeof(struct tx *)));
 		holding->conflicts[holding->conflict_count++] = victim;
 		holder = (holder + 1) % holders;
 	}

@@ -398,7 +398,11 @@ static size_t text_places(struct faults *faults, struct place *places)
 	places[n++] = (struct place){ faults->guarded + faults->page - 3, NULL, NULL };
 	places[n++] = (struct place){ "", "", NULL };
 	places[n++] = (struct place){ "a\"b\\c\n\xc3\xa9", "a\"b\\c\n\xc3\xa9", NULL };
-	places[n++] = (struct place){ "bad\xff" "byte", "bad\xef\xbf\xbd" "byte", NULL };
+	places[n++] = (struct place){ "bad\xff"
+				      "byte",
+				      "bad\xef\xbf\xbd"
+				      "byte",
+				      NULL };
 	places[n++] = (struct place){ file->map + 100, file->copy + 100, file };
 	places[n++] = (struct place){ file->map + cross, file->copy + cross, file };
 	return n;
@@ -515,13 +519,13 @@ static void operands_at_edges(struct faults *faults)
 	if (!PROBE_ACTIVE(mempool, removed))
 		return;
 	edge_put(hole, &vsize, sizeof(vsize));
-	__asm__ volatile(PROBE_NOTE(mempool, removed,
-				    "8@%[txid] 8@%[reason] -4@" NOTE_AT(vsize)
-				    " -8@%[fee] 8@%[entry_time]")
-			 :
-			 : [txid] "r"(faults->good), [reason] "r"("reorg"), [vsize] "r"(hole - 4),
-			   [fee] "r"(fee_of(i)), [entry_time] "r"(time_of(i))
-			 : "memory");
+	__asm__ volatile(
+		PROBE_NOTE(mempool, removed,
+			   "8@%[txid] 8@%[reason] -4@" NOTE_AT(vsize) " -8@%[fee] 8@%[entry_time]")
+		:
+		: [txid] "r"(faults->good), [reason] "r"("reorg"), [vsize] "r"(hole - 4),
+		  [fee] "r"(fee_of(i)), [entry_time] "r"(time_of(i))
+		: "memory");
 	faults->ledger->fired[PROBE_mempool_removed]++;
 	expect_removed(faults->good, "reorg", i);
 	fired(faults);
@@ -529,8 +533,8 @@ static void operands_at_edges(struct faults *faults)
 	/* The txid's pointer and the fee lie where nothing is, the vsize half so. */
 	i = faults->index++;
 	__asm__ volatile(PROBE_NOTE(mempool, removed,
-				    "8@" NOTE_AT(hole) " 8@%[reason] -4@" NOTE_AT(half)
-				    " -8@" NOTE_AT(hole) " 8@%[entry_time]")
+				    "8@" NOTE_AT(hole) " 8@%[reason] -4@" NOTE_AT(
+					    half) " -8@" NOTE_AT(hole) " 8@%[entry_time]")
 			 :
 			 : [hole] "r"(hole), [reason] "r"("expiry"), [half] "r"(hole - 2),
 			   [entry_time] "r"(time_of(i))

@@ -17,7 +17,7 @@ struct mode {
 	const char *name;
 	int (*work)(struct node *node);
 	const char *probe; /* --wait waits for it; NULL: burst's own */
-	bool number;       /* the first number must be given */
+	bool number;	   /* the first number must be given */
 };
 
 static const struct mode modes[] = {
@@ -111,8 +111,7 @@ static void print_last_line(const struct node *node, uint64_t elapsed_ns)
 	ledger_print(node->book);
 	printf(",\"elapsed_ns\":%" PRIu64, elapsed_ns);
 	if (node->rounds)
-		printf(",\"ns_per_firing\":%.2f",
-		       (double)node->rounds_ns / (double)node->rounds);
+		printf(",\"ns_per_firing\":%.2f", (double)node->rounds_ns / (double)node->rounds);
 	puts("}");
 }
 

@@ -48,9 +48,9 @@ static struct tx tx_new(struct mempool *pool)
 	struct tx tx = { .entry_time = (uint64_t)time(NULL) };
 
 	txid_next(pool, tx.txid);
-	tx.vsize = (int32_t)(random_percent(&pool->random, 80) ?
-				     random_between(&pool->random, 110, 420) :
-				     random_between(&pool->random, 420, 40000));
+	tx.vsize = (int32_t)(random_percent(&pool->random, 80)
+				     ? random_between(&pool->random, 110, 420)
+				     : random_between(&pool->random, 420, 40000));
 	tx.fee = (int64_t)random_between(&pool->random, 1, 60) * tx.vsize;
 	/* Some were in the pool before the node started, or they could never expire. */
 	if (random_percent(&pool->random, 10))
@@ -219,7 +219,8 @@ void mempool_reject(struct mempool *pool)
 		"mempool-script-verify-flag-failed "
 		"(Signature must be zero for failed CHECK(MULTI)SIG operation)",
 		"mempool-script-verify-flag-failed "
-		"(Script evaluated without error but finished with a false/empty top stack element)",
+		"(Script evaluated without error "
+		"but finished with a false/empty top stack element)",
 	};
 	size_t reason = random_below(&pool->random, sizeof(reasons) / sizeof(reasons[0]));
 	uint8_t txid[32], coin[32];

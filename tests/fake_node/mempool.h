@@ -20,8 +20,8 @@ struct tx {
 	struct tx *parent;
 	struct tx *child;
 
-	size_t slot;    /* in mempool.txs */
-	bool taken;     /* by a block that is being planned, or as its conflict */
+	size_t slot;	/* in mempool.txs */
+	bool taken;	/* by a block that is being planned, or as its conflict */
 	bool confirmed; /* left by a block */
 };
 

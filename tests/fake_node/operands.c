@@ -21,19 +21,20 @@ __attribute__((used)) static uint64_t operands_table[4] = { 11, UINT64_MAX - 1, 
 
 static void fire_registers(struct ledger *ledger)
 {
-	uint64_t a = (GARBAGE & ~UINT64_C(0xff)) | 0xff, c = (GARBAGE & ~UINT64_C(0xffff)) | 0xfffe;
+	uint64_t a = GARBAGE | 0xff, c = (GARBAGE & ~UINT64_C(0xffff)) | 0xfffe;
 	uint64_t d = UINT64_C(0x12345678ffffffff);
 	struct expect expect;
 
 	if (!PROBE_ACTIVE(operands, registers))
 		return;
-	__asm__ volatile("movq %[d], %%r15\n"
-			 "movq $-1, %%rbx\n" PROBE_NOTE(
-				 operands, registers,
-				 "8@%%rbx -8@%%rbx 4@%%r15d -4@%%r15d 2@%%cx -2@%%cx 1@%%al -1@%%al")
-			 :
-			 : "a"(a), "c"(c), [d] "d"(d)
-			 : "rbx", "r15");
+	__asm__ volatile(
+		"movq %[d], %%r15\n"
+		"movq $-1, %%rbx\n" PROBE_NOTE(operands, registers,
+					       "8@%%rbx -8@%%rbx 4@%%r15d -4@%%r15d 2@%%cx -2@%%cx "
+					       "1@%%al -1@%%al")
+		:
+		: "a"(a), "c"(c), [d] "d"(d)
+		: "rbx", "r15");
 	COUNT(ledger, registers);
 	expect = expect_begin("operands:registers");
 	expect_uint(&expect, "arg1", UINT64_MAX);
@@ -146,9 +147,9 @@ static void fire_stack(struct ledger *ledger)
 			 "movq %%rax, (%%rsp)\n"
 			 "movq %%rcx, 8(%%rsp)\n" PROBE_NOTE(
 				 operands, stack,
-				 "8@-8(%%rbp) -4@-16(%%rbp) 8@(%%rsp) -8@(%%rsp) 4@8(%%rsp) 1@8(%%rsp)")
-			 "addq $512, %%rsp\n"
-			 "movq %%r12, %%rbp\n"
+				 "8@-8(%%rbp) -4@-16(%%rbp) 8@(%%rsp) -8@(%%rsp) "
+				 "4@8(%%rsp) 1@8(%%rsp)") "addq $512, %%rsp\n"
+							  "movq %%r12, %%rbp\n"
 			 :
 			 : "a"(a), "c"(c)
 			 : "r12", "memory", "cc");
@@ -247,8 +248,7 @@ static void fire_unsupported(struct ledger *ledger)
 
 	if (!PROBE_ACTIVE(operands, unsupported))
 		return;
-	__asm__ volatile(PROBE_NOTE(operands, unsupported,
-				    "8@%%xmm0 8f@%%xmm1 8@%%fs:-8 -4@$5")
+	__asm__ volatile(PROBE_NOTE(operands, unsupported, "8@%%xmm0 8f@%%xmm1 8@%%fs:-8 -4@$5")
 			 :
 			 :
 			 : "memory");

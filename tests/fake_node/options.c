@@ -58,7 +58,10 @@ struct option_row {
 	size_t offset;
 };
 
-#define ROW(name, kind, member) { name, kind, offsetof(struct options, member) }
+#define ROW(name, kind, member)                              \
+	{                                                    \
+		name, kind, offsetof(struct options, member) \
+	}
 
 static const struct option_row rows[] = {
 	ROW("abi", TEXT, abi),
@@ -159,7 +162,7 @@ static int check(const struct options *options)
 	else if (options->threads > 1 && strcmp(options->mode, "burst"))
 		wrong = "--threads: only burst has several threads (see --flood)";
 	else if (options->conflicts && !options->unseen)
-		wrong = "--conflicts needs --unseen: only a transaction that was not in the pool conflicts";
+		wrong = "--conflicts needs --unseen: what was in the pool conflicts with nothing";
 	else if (options->size > 64 * 1024 * 1024)
 		wrong = "--size: at most 64 MiB";
 	else if (options->rate > 1000000000)

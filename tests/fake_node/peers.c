@@ -74,13 +74,17 @@ static void peer_address(struct peer *peer, struct random *random)
 static struct peer peer_new(struct peers *peers)
 {
 	static const char *const outbound[] = {
-		"outbound-full-relay", "outbound-full-relay", "outbound-full-relay",
-		"block-relay-only",    "manual",	      "feeler",
+		"outbound-full-relay",
+		"outbound-full-relay",
+		"outbound-full-relay",
+		"block-relay-only",
+		"manual",
+		"feeler",
 		"addr-fetch",
 	};
-	static const uint32_t networks[] = { NETWORK_IPV4,  NETWORK_IPV4, NETWORK_IPV4,
-					     NETWORK_IPV6,  NETWORK_ONION, NETWORK_ONION,
-					     NETWORK_I2P,   NETWORK_CJDNS };
+	static const uint32_t networks[] = { NETWORK_IPV4, NETWORK_IPV4,  NETWORK_IPV4,
+					     NETWORK_IPV6, NETWORK_ONION, NETWORK_ONION,
+					     NETWORK_I2P,  NETWORK_CJDNS };
 	struct peer peer = { .id = peers->next_id++, .established = (int64_t)time(NULL) };
 
 	peer.network = networks[random_below(&peers->random, 8)];

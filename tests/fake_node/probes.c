@@ -11,20 +11,20 @@
 #include <sys/sdt.h>
 
 #if PROBES_HAVE_SEMAPHORES
-#define X(provider, name)                                                                          \
+#define X(provider, name) \
 	volatile unsigned short provider##_##name##_semaphore __attribute__((section(".probes")));
 PROBES(X)
 #undef X
 #endif
 
 /* Counted after the firing, so that a ledger that outlives kill -9 never claims too much. */
-#define FIRE(ledger, provider, name, ...)                                                          \
-	do {                                                                                       \
-		if (!PROBE_ACTIVE(provider, name))                                                 \
-			return false;                                                              \
-		STAP_PROBEV(provider, name, __VA_ARGS__);                                          \
-		(ledger)->fired[PROBE_##provider##_##name]++;                                      \
-		return true;                                                                       \
+#define FIRE(ledger, provider, name, ...)                     \
+	do {                                                  \
+		if (!PROBE_ACTIVE(provider, name))            \
+			return false;                         \
+		STAP_PROBEV(provider, name, __VA_ARGS__);     \
+		(ledger)->fired[PROBE_##provider##_##name]++; \
+		return true;                                  \
 	} while (0)
 
 /* Up to v25 the transaction size was a size_t, since v26 it is an int32_t. */
@@ -217,8 +217,7 @@ bool probe_outbound_connection(struct ledger *ledger, int64_t peer, const char *
 }
 
 bool probe_evicted_inbound_connection(struct ledger *ledger, int64_t peer, const char *addr,
-				      const char *connection, uint32_t network,
-				      int64_t established)
+				      const char *connection, uint32_t network, int64_t established)
 {
 	FIRE_V29(ledger, net, evicted_inbound_connection, peer, addr, connection, network,
 		 established);

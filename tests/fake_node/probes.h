@@ -20,41 +20,41 @@
 /* Up to v28 Core's tracepoints had no semaphores: the nop always "fires". */
 #define PROBES_HAVE_SEMAPHORES (FAKE_NODE_ABI >= 29)
 
-#define PROBES_OF_V23(X)                                                                           \
-	X(net, inbound_message)                                                                    \
-	X(net, outbound_message)                                                                   \
-	X(validation, block_connected)                                                             \
-	X(utxocache, flush)                                                                        \
-	X(utxocache, add)                                                                          \
-	X(utxocache, spent)                                                                        \
+#define PROBES_OF_V23(X)               \
+	X(net, inbound_message)        \
+	X(net, outbound_message)       \
+	X(validation, block_connected) \
+	X(utxocache, flush)            \
+	X(utxocache, add)              \
+	X(utxocache, spent)            \
 	X(utxocache, uncache)
 
 #if FAKE_NODE_ABI >= 24
-#define PROBES_OF_V24(X)                                                                           \
-	X(coin_selection, selected_coins)                                                          \
-	X(coin_selection, normal_create_tx_internal)                                               \
-	X(coin_selection, attempting_aps_create_tx)                                                \
+#define PROBES_OF_V24(X)                             \
+	X(coin_selection, selected_coins)            \
+	X(coin_selection, normal_create_tx_internal) \
+	X(coin_selection, attempting_aps_create_tx)  \
 	X(coin_selection, aps_create_tx_internal)
 #else
 #define PROBES_OF_V24(X)
 #endif
 
 #if FAKE_NODE_ABI >= 25
-#define PROBES_OF_V25(X)                                                                           \
-	X(mempool, added)                                                                          \
-	X(mempool, removed)                                                                        \
-	X(mempool, replaced)                                                                       \
+#define PROBES_OF_V25(X)     \
+	X(mempool, added)    \
+	X(mempool, removed)  \
+	X(mempool, replaced) \
 	X(mempool, rejected)
 #else
 #define PROBES_OF_V25(X)
 #endif
 
 #if FAKE_NODE_ABI >= 29
-#define PROBES_OF_V29(X)                                                                           \
-	X(net, inbound_connection)                                                                 \
-	X(net, outbound_connection)                                                                \
-	X(net, evicted_inbound_connection)                                                         \
-	X(net, closed_connection)                                                                  \
+#define PROBES_OF_V29(X)                   \
+	X(net, inbound_connection)         \
+	X(net, outbound_connection)        \
+	X(net, evicted_inbound_connection) \
+	X(net, closed_connection)          \
 	X(net, misbehaving_connection)
 #else
 #define PROBES_OF_V29(X)
@@ -62,32 +62,32 @@
 
 /* Not Core's: one probe per family of operand forms, fired by operands.c. */
 #ifdef __x86_64__
-#define PROBES_OF_OPERANDS(X)                                                                      \
-	X(operands, registers)                                                                     \
-	X(operands, subregisters)                                                                  \
-	X(operands, bools)                                                                         \
-	X(operands, memory)                                                                        \
-	X(operands, stack)                                                                         \
-	X(operands, index)                                                                         \
-	X(operands, constant)                                                                      \
-	X(operands, symbol)                                                                        \
+#define PROBES_OF_OPERANDS(X)     \
+	X(operands, registers)    \
+	X(operands, subregisters) \
+	X(operands, bools)        \
+	X(operands, memory)       \
+	X(operands, stack)        \
+	X(operands, index)        \
+	X(operands, constant)     \
+	X(operands, symbol)       \
 	X(operands, unsupported)
 #else
 #define PROBES_OF_OPERANDS(X)
 #endif
 
-#define PROBES(X)                                                                                  \
-	PROBES_OF_V23(X)                                                                           \
-	PROBES_OF_V24(X)                                                                           \
-	PROBES_OF_V25(X)                                                                           \
-	PROBES_OF_V29(X)                                                                           \
+#define PROBES(X)        \
+	PROBES_OF_V23(X) \
+	PROBES_OF_V24(X) \
+	PROBES_OF_V25(X) \
+	PROBES_OF_V29(X) \
 	PROBES_OF_OPERANDS(X)
 
 enum probe {
 #define X(provider, name) PROBE_##provider##_##name,
 	PROBES(X)
 #undef X
-	PROBE_COUNT
+		PROBE_COUNT
 };
 
 #if PROBES_HAVE_SEMAPHORES

@@ -1,7 +1,7 @@
 /*
  * A believable node: everything happens now and then, in Core's order, on a mempool that is really
- * kept. `run` paces itself for demos and soak tests; `walk` does a number of mempool actions as fast
- * as it can, so that a test can rebuild the mempool from the stream and compare.
+ * kept. `run` paces itself for demos and soak tests; `walk` does a number of mempool actions as
+ * fast as it can, so that a test can rebuild the mempool from the stream and compare.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -10,7 +10,7 @@
 #include "chain.h"
 #include "peers.h"
 
-#define RUN_RATE 50 /* actions per second unless --rate */
+#define RUN_RATE 50	/* actions per second unless --rate */
 #define FIRST_BLOCK_S 3 /* a demo should not wait for its first block */
 #define DEFAULT_WALLET "demo"
 
@@ -115,8 +115,7 @@ static void spend(struct simulation *sim)
 			     target + fee + (change < 0 ? 0 : 54321));
 	probe_normal_create_tx(ledger, DEFAULT_WALLET, true, fee, change);
 	probe_attempting_aps(ledger, DEFAULT_WALLET);
-	probe_selected_coins(ledger, DEFAULT_WALLET, algorithm, target, 151,
-			     target + fee + 54321);
+	probe_selected_coins(ledger, DEFAULT_WALLET, algorithm, target, 151, target + fee + 54321);
 	probe_aps_create_tx(ledger, DEFAULT_WALLET, random_percent(random, 50), true, fee + 12,
 			    change);
 }
@@ -138,8 +137,8 @@ static void node_action(struct simulation *sim)
 	else if (dice < 997)
 		spend(sim);
 	else
-		probe_flush(sim->pool.ledger, (int64_t)random_between(&sim->random, 900, 250000),
-			    2, 90000 + sim->pool.count, 9000000, false);
+		probe_flush(sim->pool.ledger, (int64_t)random_between(&sim->random, 900, 250000), 2,
+			    90000 + sim->pool.count, 9000000, false);
 }
 
 int run(struct node *node)

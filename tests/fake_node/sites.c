@@ -94,8 +94,10 @@ static __attribute__((noinline)) void site_c(const struct removal *removal)
 	_Static_assert(offsetof(struct removal, entry_time) == 32, "the note says so");
 
 	__asm__ volatile(PROBE_NOTE(mempool, removed,
-				    "8@" NOTE_AT(at) " 8@" NOTE_AT_OFFSET(at, 8) " " VSIZE_MEMORY
-				    " -8@" NOTE_AT_OFFSET(at, 24) " 8@" NOTE_AT_OFFSET(at, 32))
+				    "8@" NOTE_AT(at) " 8@" NOTE_AT_OFFSET(
+					    at, 8) " " VSIZE_MEMORY
+						   " -8@" NOTE_AT_OFFSET(
+							   at, 24) " 8@" NOTE_AT_OFFSET(at, 32))
 			 :
 			 : [at] "r"(removal)
 			 : "memory");

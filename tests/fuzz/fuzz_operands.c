@@ -23,7 +23,7 @@ static int resolve(void *arg, const char *symbol, size_t len, uint64_t *address)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	for (int arch = ARCH_X86_64; arch <= ARCH_AARCH64; arch++) {
-		const struct operand_context context = {(enum arch)arch, 0x1234, resolve, NULL};
+		const struct operand_context context = { (enum arch)arch, 0x1234, resolve, NULL };
 		struct operand out[MAX_ARGS];
 		unsigned int unsupported, none = 0;
 		char *spec = malloc(size + 1);

@@ -25,8 +25,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		abort();
 	for (size_t i = 0; i < probes.n_sites; i++) {
 		const struct probe_site *site = &probes.sites[i];
-		const struct operand_context context = {probes.arch, site->address, probes_resolve,
-							&probes};
+		const struct operand_context context = { probes.arch, site->address, probes_resolve,
+							 &probes };
 
 		if (!*site->provider || !*site->name || site->offset == 0 || site->offset >= size ||
 		    site->semaphore >= size)

@@ -192,7 +192,7 @@ static char *exact(const char *spec)
 
 static void test_forms(enum arch arch, const struct form *forms, size_t n)
 {
-	const struct operand_context context = {arch, SITE, resolve, NULL};
+	const struct operand_context context = { arch, SITE, resolve, NULL };
 
 	for (size_t i = 0; i < n; i++) {
 		char *spec = exact(forms[i].spec);
@@ -226,17 +226,17 @@ static void check_text(const char *spec, unsigned int i, const char *expected)
 /* The operands of real notes, and how they keep their places. */
 static void test_lists(void)
 {
-	const struct operand_context context = {ARCH_X86_64, SITE, resolve, NULL};
-	const struct operand_context without = {ARCH_X86_64, SITE, NULL, NULL};
-	const struct operand_context arm = {ARCH_AARCH64, SITE, resolve, NULL};
+	const struct operand_context context = { ARCH_X86_64, SITE, resolve, NULL };
+	const struct operand_context without = { ARCH_X86_64, SITE, NULL, NULL };
+	const struct operand_context arm = { ARCH_AARCH64, SITE, resolve, NULL };
 	static const struct operand replaced[] = {
 		REG(8, 0, 16), REG(4, 1, 80),	    MEM(8, 1, 40, 40),	 MEM(8, 0, 40, 64),
 		REG(8, 0, 96), MEM(4, 1, 152, 168), MEM(8, 1, 152, 160), REG(1, 0, 88),
 	};
-	static const struct operand mixed[] = {REG(8, 0, 80), NONE, REG(4, 1, 104), NONE,
-					       CONSTANT(1, 0, 1)};
-	static const struct operand arm_list[] = {MEM(8, 0, 248, 24), REG(4, 1, 8),
-						  INDEXED(8, 0, 0, 8, 0, 0), CONSTANT(8, 0, 12)};
+	static const struct operand mixed[] = { REG(8, 0, 80), NONE, REG(4, 1, 104), NONE,
+						CONSTANT(1, 0, 1) };
+	static const struct operand arm_list[] = { MEM(8, 0, 248, 24), REG(4, 1, 8),
+						   INDEXED(8, 0, 0, 8, 0, 0), CONSTANT(8, 0, 12) };
 	struct operand out[12];
 	unsigned int unsupported;
 	const char *spec;

@@ -94,7 +94,7 @@ static const char odd_source[] =
 	"NOTE code+1, base, semaphore+2, \"p\\0counted\\0\\0\"\n"
 	/* prelinked: all moved by the same distance */
 	"NOTE code+2-0x1000, base-0x1000, semaphore-0x1000, \"p\\0prelinked\\0 4@%eax\\0more\"\n"
-	"NOTE code, 0, 0, \"p\\0baseless\\0\\0\"\n"
+	"NOTE code, 0, 0, \"p\\0baseless\\0004@missing(%rip) 4@code+1(%rip)\\0\"\n"
 	/* dropped by the linker: not even counted */
 	"NOTE 0, base, 0, \"p\\0dropped\\0\\0\"\n"
 	/* eleven unusable ones */
@@ -315,8 +315,8 @@ static int parse_site(const struct probes *probes, const char *name, struct oper
 		      unsigned int *unsupported)
 {
 	const struct probe_site *site = site_of(probes, name);
-	const struct operand_context context = {probes->arch, site->address, probes_resolve,
-						(void *)probes};
+	const struct operand_context context = { probes->arch, site->address, probes_resolve,
+						 (void *)probes };
 
 	return operands_parse(site->args, &context, out, MAX_ARGS, unsupported);
 }
@@ -382,17 +382,17 @@ static void test_builds(void)
 	static const struct {
 		const char *path, *build;
 	} builds[] = {
-		{"pie", "gcc -O2 -fpie -pie a.c b.c -o pie"},
-		{"plain", "gcc -O2 -fno-pie -no-pie a.c b.c -o plain"},
-		{"shared.so", "gcc -O2 -fPIC -shared a.c b.c -o shared.so"},
-		{"compact", "gcc -O2 -Wl,-z,noseparate-code a.c b.c -o compact"},
-		{"debug", "gcc -O0 -g a.c b.c -o debug"},
-		{"gc", "gcc -O2 -ffunction-sections -Wl,--gc-sections a.c b.c -o gc"},
-		{"stripped", "strip -o stripped pie"},
+		{ "pie", "gcc -O2 -fpie -pie a.c b.c -o pie" },
+		{ "plain", "gcc -O2 -fno-pie -no-pie a.c b.c -o plain" },
+		{ "shared.so", "gcc -O2 -fPIC -shared a.c b.c -o shared.so" },
+		{ "compact", "gcc -O2 -Wl,-z,noseparate-code a.c b.c -o compact" },
+		{ "debug", "gcc -O0 -g a.c b.c -o debug" },
+		{ "gc", "gcc -O2 -ffunction-sections -Wl,--gc-sections a.c b.c -o gc" },
+		{ "stripped", "strip -o stripped pie" },
 		/* last: they need a static libc */
-		{"static-pie", "gcc -O2 -fpie -static-pie a.c b.c -o static-pie"},
-		{"static", "gcc -O2 -fno-pie -no-pie -static a.c b.c -o static"},
-		{"stripped-static", "strip -o stripped-static static"},
+		{ "static-pie", "gcc -O2 -fpie -static-pie a.c b.c -o static-pie" },
+		{ "static", "gcc -O2 -fno-pie -no-pie -static a.c b.c -o static" },
+		{ "stripped-static", "strip -o stripped-static static" },
 	};
 	bool x86 = false;
 
@@ -452,8 +452,9 @@ static void test_none(void)
 
 static void check_odd(const char *path, uint64_t moved, bool prelinked)
 {
-	static const char *const names[ODD_SITES] = {"plain", "counted", "prelinked", "baseless"};
-	static const char *const args[ODD_SITES] = {"%eax 8@$-1", "", " 4@%eax", ""};
+	static const char *const names[ODD_SITES] = { "plain", "counted", "prelinked", "baseless" };
+	static const char *const args[ODD_SITES] = { "%eax 8@$-1", "", " 4@%eax",
+						     "4@missing(%rip) 4@code+1(%rip)" };
 	uint64_t code = address_by_nm("odd", "code"), semaphore = address_by_nm("odd", "semaphore");
 	size_t expected = prelinked ? ODD_SITES : ODD_SITES - 1;
 	struct probes probes;
@@ -489,15 +490,37 @@ static void test_odd(void)
 {
 	unsigned char *bytes;
 	Elf64_Ehdr *header;
+	Elf64_Shdr *sections;
+	struct operand out[MAX_ARGS];
+	unsigned int unsupported;
 	struct probes probes;
 	char error[256];
 	size_t len;
+	int n;
 
 	must("gcc -nostdlib -static -no-pie odd.S -o odd");
 	check_odd("odd", 0, true);
+	read_good("odd", &probes);
+	n = parse_site(&probes, "baseless", out, &unsupported);
+	if (probes.arch == ARCH_X86_64)
+		check(n == 2 && unsupported == 1 && out[0].kind == OPERAND_NONE &&
+			      out[1].kind == OPERAND_MEM && out[1].value == 1,
+		      "odd: a missing and a present symbol");
+	probes_free(&probes);
 
 	bytes = load_file("odd", &len);
 	header = (Elf64_Ehdr *)bytes;
+	sections = (Elf64_Shdr *)(bytes + header->e_shoff);
+	for (size_t i = 0; i < header->e_shnum; i++)
+		for (size_t at = 0; sections[i].sh_type == SHT_SYMTAB && at < sections[i].sh_size;
+		     at += sizeof(Elf64_Sym))
+			((Elf64_Sym *)(bytes + sections[i].sh_offset + at))->st_shndx = SHN_UNDEF;
+	check(read_bytes(bytes, len, &probes, error, sizeof(error)) == 0, "undefined: %s", error);
+	n = parse_site(&probes, "baseless", out, &unsupported);
+	check(n == 2 && (probes.arch != ARCH_X86_64 || unsupported == 2),
+	      "odd: an undefined symbol was taken");
+	probes_free(&probes);
+
 	header->e_shoff = 0;
 	header->e_shnum = header->e_shstrndx = 0;
 	write_file("sectionless", bytes, len);
@@ -601,6 +624,31 @@ static void test_wrong_headers(void)
 	free(bytes);
 }
 
+/* Segments that the file does not contain. */
+static void test_wrong_segments(void)
+{
+	size_t len;
+	unsigned char *bytes = load_file("pie", &len);
+	const Elf64_Ehdr *header = (Elf64_Ehdr *)bytes;
+
+	for (size_t i = 0; i < header->e_phnum; i++) {
+		Elf64_Phdr *segment = (Elf64_Phdr *)(bytes + header->e_phoff) + i;
+		const Elf64_Phdr good = *segment;
+
+		if (segment->p_type != PT_LOAD)
+			continue;
+		segment->p_filesz = len - segment->p_offset + 1;
+		bytes_bad(bytes, len, -EBADMSG, "truncated");
+		segment->p_filesz = UINT64_MAX;
+		bytes_bad(bytes, len, -EBADMSG, "truncated");
+		*segment = good;
+		segment->p_offset = UINT64_MAX;
+		bytes_bad(bytes, len, -EBADMSG, "truncated");
+		*segment = good;
+	}
+	free(bytes);
+}
+
 /* Truncated anywhere, a binary is told from a good one: its table of sections is at the end. */
 static void test_truncated(const char *path)
 {
@@ -616,7 +664,7 @@ static void test_truncated(const char *path)
 /* Damage in headers and notes: any answer, no crash. */
 static void test_damaged(const char *path)
 {
-	static const unsigned char values[] = {0x00, 0x01, 0x7f, 0x80, 0xff};
+	static const unsigned char values[] = { 0x00, 0x01, 0x7f, 0x80, 0xff };
 	size_t len, n_survived = 0;
 	unsigned char *bytes = load_file(path, &len);
 	const Elf64_Ehdr header = *(Elf64_Ehdr *)bytes;
@@ -640,42 +688,47 @@ static void test_damaged(const char *path)
 
 static void check_core(const char *expected, const struct probe_site *sites, size_t n)
 {
-	const struct probes probes = {.sites = (struct probe_site *)sites, .n_sites = n};
+	const struct probes probes = { .sites = (struct probe_site *)sites, .n_sites = n };
 	const char *core = probes_core(&probes);
 
 	check(strcmp(core, expected) == 0, "core: %s, expected %s", core, expected);
 }
 
-#define SITE(p, n, a, s)                                                                           \
-	{                                                                                          \
-		.provider = (char *)p, .name = (char *)n, .args = (char *)a, .semaphore = s        \
+#define SITE(p, n, a, s)                                                                    \
+	{                                                                                   \
+		.provider = (char *)p, .name = (char *)n, .args = (char *)a, .semaphore = s \
 	}
-#define OLD                                                                                        \
-	SITE("net", "inbound_message", "8@%rax", 0), SITE("utxocache", "flush", "8@%rax", 0),      \
+#define OLD                                                                                   \
+	SITE("net", "inbound_message", "8@%rax", 0), SITE("utxocache", "flush", "8@%rax", 0), \
 		SITE("validation", "block_connected", "8@%rax", 0)
 #define SEVEN "8@%r13 -4@%eax -8@40(%rbx) 8@64(%rbx) 8@%rdx -4@168(%rsp) -8@160(%rsp)"
 
 static void test_core(void)
 {
-	static const struct probe_site v23[] = {OLD};
+	static const struct probe_site v23[] = { OLD };
 	static const struct probe_site v25[] = {
 		OLD, SITE("mempool", "added", "8@%rax 8@%rdx -8@%rcx", 0),
-		SITE("mempool", "replaced", SEVEN, 0)};
+		SITE("mempool", "replaced", SEVEN, 0)
+	};
 	static const struct probe_site v26[] = {
 		OLD, SITE("mempool", "added", "8@%rax -4@%edx -8@%rcx", 0),
-		SITE("mempool", "replaced", SEVEN, 0)};
+		SITE("mempool", "replaced", SEVEN, 0)
+	};
 	static const struct probe_site v29[] = {
 		OLD, SITE("mempool", "added", "8@%rax -4@%edx -8@%rcx", 16),
-		SITE("mempool", "replaced", SEVEN " 1@%cl", 18)};
+		SITE("mempool", "replaced", SEVEN " 1@%cl", 18)
+	};
 	static const struct probe_site plain_eight[] = {
 		OLD, SITE("mempool", "added", "8@%rax -4@%edx -8@%rcx", 0),
-		SITE("mempool", "replaced", SEVEN " 1@%cl", 0)};
+		SITE("mempool", "replaced", SEVEN " 1@%cl", 0)
+	};
 	static const struct probe_site odd_size[] = {
 		OLD, SITE("mempool", "added", "8@%rax 4@%edx -8@%rcx", 0),
-		SITE("mempool", "replaced", SEVEN, 0)};
-	static const struct probe_site no_size[] = {OLD, SITE("mempool", "added", "8@%rax", 0),
-						    SITE("mempool", "replaced", SEVEN, 0)};
-	static const struct probe_site half[] = {OLD, SITE("mempool", "added", "8@%rax", 0)};
+		SITE("mempool", "replaced", SEVEN, 0)
+	};
+	static const struct probe_site no_size[] = { OLD, SITE("mempool", "added", "8@%rax", 0),
+						     SITE("mempool", "replaced", SEVEN, 0) };
+	static const struct probe_site half[] = { OLD, SITE("mempool", "added", "8@%rax", 0) };
 
 	check_core("v23-v24", v23, 3);
 	check_core("unknown", v23, 2);
@@ -716,6 +769,7 @@ int main(void)
 	test_odd();
 	test_wrong_files();
 	test_wrong_headers();
+	test_wrong_segments();
 	test_truncated("pie");
 	test_truncated("stripped");
 	test_damaged("odd");

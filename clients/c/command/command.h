@@ -42,6 +42,7 @@ int usage_error(const struct subcommand *self);
 struct output {
 	bool json;   /* lines of JSON */
 	bool colour; /* escape sequences are welcome */
+	int error;   /* errno of the write that failed, 0 = none */
 	struct json text;
 };
 
@@ -50,6 +51,9 @@ enum colour { PLAIN, DIM, BOLD, RED, GREEN, YELLOW, BLUE, MAGENTA, CYAN };
 /* json and text: what the command line asks for; neither: what standard output is decides. */
 void output_open(struct output *out, bool json, bool text);
 
+/* Shows what was written. False, with out->error set, when writing has failed. */
+bool output_flush(struct output *out);
+
 /* Flushes. Returns EXIT_DONE, also when the reader went away, or EXIT_OTHER after saying why. */
 int output_close(struct output *out);
 
@@ -57,7 +61,7 @@ int output_close(struct output *out);
 void output_colour(const struct output *out, enum colour colour);
 
 /* A value for people: texts escaped where needed, long bytes and arrays abridged. */
-void output_value(struct output *out, const struct value *value);
+void output_item(struct output *out, const struct item *value);
 
 /* A text for people, control characters escaped. */
 void output_text(struct output *out, const char *text, size_t length);
@@ -83,8 +87,9 @@ int follow_open(struct follow *follow);
 /* Adds a subscription, in the forms that people write. The same. */
 int follow_subscribe(struct follow *follow, const char *topic);
 
-/* Runs until the count is reached, a signal asks to end, or the reader of standard output went away.
- * Notices go to stderr as lines, and in JSON also to stdout, where programs see them at their place. */
+/* Runs until the count is reached, a signal asks to end, or the reader of standard output went
+ * away. Notices go to stderr as lines, and in JSON also to stdout, where programs see them at their
+ * place. */
 int follow_run(struct follow *follow);
 
 /* Parses the argument of --count. False when it is no number above 0. */

@@ -133,9 +133,12 @@ static bool handle(struct follow *follow, const struct coretap_event *event)
 static int run(const struct subcommand *self, int argc, char **argv)
 {
 	static const struct option options[] = {
-		{ "json", no_argument, NULL, 'j' },	    { "text", no_argument, NULL, 't' },
-		{ "address", required_argument, NULL, 'a' }, { "count", required_argument, NULL, 'n' },
-		{ "early", no_argument, NULL, 'e' },	    { "help", no_argument, NULL, 'h' },
+		{ "json", no_argument, NULL, 'j' },
+		{ "text", no_argument, NULL, 't' },
+		{ "address", required_argument, NULL, 'a' },
+		{ "count", required_argument, NULL, 'n' },
+		{ "early", no_argument, NULL, 'e' },
+		{ "help", no_argument, NULL, 'h' },
 		{ 0 },
 	};
 	struct output out;
@@ -184,9 +187,12 @@ static int run(const struct subcommand *self, int argc, char **argv)
 const struct subcommand command_evictions = {
 	.name = "evictions",
 	.arguments = "[--early] [--json] [--address A] [--count N]",
-	.summary = "Shows the complete list of transactions that each block takes out of the mempool",
-	.help = "For each block one line, then its transactions in block order. `unseen` are transactions of\n"
-		"the block that were not in the mempool; `in conflict` those that the block made invalid,\n"
+	.summary =
+		"Shows the complete list of transactions that each block takes out of the mempool",
+	.help = "For each block one line, then its transactions in block order. `unseen` are "
+		"transactions of\n"
+		"the block that were not in the mempool; `in conflict` those that the block made "
+		"invalid,\n"
 		"shown where the block transaction that conflicts with them stands.\n\n"
 		"  --early        also lists that are not final; the whole list follows again\n"
 		"  --json         JSON lines; so it is anyway when standard output is no terminal\n"

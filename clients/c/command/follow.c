@@ -90,17 +90,18 @@ static void tell_notice(struct follow *follow, const struct coretap_event *event
 		tell_range("lost in the kernel, its ring was full", event);
 		break;
 	case CORETAP_NEW_RUN:
-		complain("%s socket: coretapd of %s began a new run %" PRIu64
-			 " (was %" PRIu64 "); what happened between is unknown",
+		complain("%s socket: coretapd of %s began a new run %" PRIu64 " (was %" PRIu64
+			 "); what happened between is unknown",
 			 socket, node, run, old_run);
 		break;
 	case CORETAP_OLD_RUN:
-		complain("%s socket: dropped messages of the old run %" PRIu64 " of %s", socket, old_run,
-			 node);
+		complain("%s socket: dropped messages of the old run %" PRIu64 " of %s", socket,
+			 old_run, node);
 		break;
 	case CORETAP_STALE:
 		if (run)
-			complain("%s socket: nothing from coretapd of %s for 3 s; waiting", socket, node);
+			complain("%s socket: nothing from coretapd of %s for 3 s; waiting", socket,
+				 node);
 		else if (!follow->waiting)
 			complain("no coretapd at %s yet, waiting", follow->address);
 		follow->waiting = true;
@@ -111,7 +112,8 @@ static void tell_notice(struct follow *follow, const struct coretap_event *event
 		follow->waiting = false;
 		break;
 	case CORETAP_STOPPING:
-		complain("%s socket: coretapd of %s stopped; waiting for it to come back", socket, node);
+		complain("%s socket: coretapd of %s stopped; waiting for it to come back", socket,
+			 node);
 		follow->waiting = true;
 		break;
 	case CORETAP_MALFORMED:
@@ -140,13 +142,17 @@ static bool take(struct follow *follow, const struct coretap_event *event)
 		tell_notice(follow, event);
 	else if (follow->handle(follow, event) && follow->count && !--follow->count)
 		return false;
-	return !ferror(stdout);
+	if (ferror(stdout) && !follow->out->error)
+		follow->out->error = errno;
+	return !follow->out->error;
 }
 
 int follow_run(struct follow *follow)
 {
 	const struct coretap_event *event;
-	struct pollfd fds[3] = { { .events = POLLIN }, { .events = POLLIN }, { .fd = STDOUT_FILENO } };
+	struct pollfd fds[3] = { { .events = POLLIN },
+				 { .events = POLLIN },
+				 { .fd = STDOUT_FILENO } };
 	unsigned int taken = 0;
 	sigset_t signals;
 	int got = 0;
@@ -170,7 +176,7 @@ int follow_run(struct follow *follow)
 		if (got == 1 && ++taken % 1024)
 			continue;
 		/* Nothing more at hand: readers see the lines now. */
-		if (got == 0 && fflush(stdout))
+		if (got == 0 && !output_flush(follow->out))
 			break;
 		if (poll(fds, 3, got == 1 ? 0 : 1000) > 0 &&
 		    (fds[0].revents || fds[2].revents & (POLLERR | POLLHUP)))

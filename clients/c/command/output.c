@@ -20,22 +20,27 @@ void output_open(struct output *out, bool json, bool text)
 	signal(SIGPIPE, SIG_IGN);
 }
 
+bool output_flush(struct output *out)
+{
+	errno = EIO;
+	if (!out->error && (fflush(stdout) || ferror(stdout)))
+		out->error = errno;
+	return !out->error;
+}
+
 int output_close(struct output *out)
 {
 	json_free(&out->text);
-	errno = 0;
-	if (!fflush(stdout) && !ferror(stdout))
+	if (output_flush(out) || out->error == EPIPE)
 		return EXIT_DONE;
-	if (errno == EPIPE || !errno)
-		return EXIT_DONE;
-	complain("standard output: %s", strerror(errno));
+	complain("standard output: %s", strerror(out->error));
 	return EXIT_OTHER;
 }
 
 void output_colour(const struct output *out, enum colour colour)
 {
 	static const char *const codes[] = {
-		[PLAIN] = "0", [DIM] = "2",	[BOLD] = "1",  [RED] = "31",	[GREEN] = "32",
+		[PLAIN] = "0",	 [DIM] = "2",	[BOLD] = "1",	  [RED] = "31",	 [GREEN] = "32",
 		[YELLOW] = "33", [BLUE] = "34", [MAGENTA] = "35", [CYAN] = "36",
 	};
 
@@ -61,22 +66,22 @@ void output_text(struct output *out, const char *text, size_t length)
 		fwrite(out->text.data, 1, out->text.length, stdout);
 }
 
-void output_value(struct output *out, const struct value *value)
+void output_item(struct output *out, const struct item *value)
 {
 	const uint32_t shown = 40;
 
 	switch (value->kind) {
-	case VALUE_TEXT:
+	case ITEM_TEXT:
 		output_text(out, (const char *)value->data, value->length);
 		return;
-	case VALUE_BYTES:
+	case ITEM_BYTES:
 		for (uint32_t i = 0; i < value->length && i < shown; i++)
 			printf("%02x", value->data[i]);
 		if (value->length > shown)
 			printf("...(%u bytes)", value->length);
 		return;
-	case VALUE_ARRAY:
-	case VALUE_MAP:
+	case ITEM_ARRAY:
+	case ITEM_MAP:
 		if (value->length > 4) {
 			printf("(%u)", value->length);
 			return;
@@ -86,7 +91,7 @@ void output_value(struct output *out, const struct value *value)
 		break;
 	}
 	out->text.length = 0;
-	json_value(&out->text, value);
+	json_item(&out->text, value);
 	if (!out->text.failed)
 		fwrite(out->text.data, 1, out->text.length, stdout);
 }

@@ -26,12 +26,12 @@ static void print_event(struct output *out, const struct coretap_event *event)
 		const char *provider;
 		enum colour colour;
 	} colours[] = {
-		{ "mempool.", CYAN },	 { "validation.", GREEN }, { "block.", GREEN },
-		{ "net.", BLUE },	 { "utxocache.", MAGENTA }, { "coin_selection.", YELLOW },
+		{ "mempool.", CYAN }, { "validation.", GREEN },	 { "block.", GREEN },
+		{ "net.", BLUE },     { "utxocache.", MAGENTA }, { "coin_selection.", YELLOW },
 		{ "node.", BOLD },
 	};
-	struct cursor pairs = value_elements(&event->map);
-	struct value key, value;
+	struct cursor pairs = item_elements(&event->map);
+	struct item key, value;
 	enum colour colour = PLAIN;
 
 	for (size_t i = 0; i < sizeof(colours) / sizeof(colours[0]); i++)
@@ -43,17 +43,17 @@ static void print_event(struct output *out, const struct coretap_event *event)
 	printf("%-26s", event->topic);
 	output_colour(out, PLAIN);
 	while (cursor_pair(&pairs, &key, &value)) {
-		if (value_is(&key, "time_us"))
+		if (item_is(&key, "time_us"))
 			continue;
 		putchar(' ');
 		output_colour(out, DIM);
 		output_text(out, (const char *)key.data, key.length);
 		putchar('=');
 		output_colour(out, PLAIN);
-		if (value.kind == VALUE_NIL)
+		if (value.kind == ITEM_NIL)
 			putchar('?');
 		else
-			output_value(out, &value);
+			output_item(out, &value);
 	}
 	putchar('\n');
 }
@@ -78,9 +78,12 @@ static bool handle(struct follow *follow, const struct coretap_event *event)
 static int run(const struct subcommand *self, int argc, char **argv)
 {
 	static const struct option options[] = {
-		{ "json", no_argument, NULL, 'j' },	    { "text", no_argument, NULL, 't' },
-		{ "address", required_argument, NULL, 'a' }, { "count", required_argument, NULL, 'n' },
-		{ "help", no_argument, NULL, 'h' },	    { 0 },
+		{ "json", no_argument, NULL, 'j' },
+		{ "text", no_argument, NULL, 't' },
+		{ "address", required_argument, NULL, 'a' },
+		{ "count", required_argument, NULL, 'n' },
+		{ "help", no_argument, NULL, 'h' },
+		{ 0 },
 	};
 	struct output out;
 	struct follow follow = { .out = &out, .handle = handle };
@@ -124,14 +127,16 @@ const struct subcommand command_tail = {
 	.name = "tail",
 	.arguments = "[TOPIC...] [--json] [--address A] [--count N]",
 	.summary = "Shows events as they happen",
-	.help = "TOPIC is mempool.removed, or mempool for all of a provider; none means everything.\n"
+	.help = "TOPIC is mempool.removed, or mempool for all of a provider; none means "
+		"everything.\n"
 		"bridge.status shows the bridge's own account, once a second.\n\n"
 		"  --json         JSON lines; so it is anyway when standard output is no terminal\n"
 		"  --text         text for people, also when it is no terminal\n"
 		"  --address A    tcp://HOST:PORT or ipc:///run/coretap/NAME\n"
 		"                 (" CORETAP_DEFAULT_ADDRESS ")\n"
 		"  --count N      end after N events\n\n"
-		"Missing events, a new run, silence and the like are told on standard error, and in JSON\n"
+		"Missing events, a new run, silence and the like are told on standard error, and "
+		"in JSON\n"
 		"also as objects with the key `notice`, at their place in the stream.\n"
 		"In text, ? is a value that could not be read. Ends on Ctrl-C.\n",
 	.run = run,
