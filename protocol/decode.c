@@ -675,7 +675,7 @@ static bool json_room(struct json *json, size_t bytes)
 
 void json_append(struct json *json, const char *text, size_t length)
 {
-	if (!json_room(json, length))
+	if (!length || !json_room(json, length))
 		return;
 	memcpy(json->data + json->length, text, length);
 	json->length += length;
@@ -703,7 +703,7 @@ static bool is_unsafe(uint32_t point)
 void json_text(struct json *json, const char *text, size_t length)
 {
 	static const char hex[] = "0123456789abcdef";
-	const uint8_t *at = (const uint8_t *)text, *end = at + length;
+	const uint8_t *at = (const uint8_t *)(length ? text : ""), *end = at + length;
 
 	/* No byte grows to more than the six of an escape. */
 	if (length > (SIZE_MAX - 2) / 6 || !json_room(json, 6 * length + 2))

@@ -130,7 +130,8 @@ CORETAP_EXPORT int coretap_subscribe(struct coretap *tap, const char *topic);
  * Returns 1 with *event set, which lives until the next call with this handle; 0 when nothing came
  * in time; -EINTR when a signal arrived, call again; -EINVAL when nothing was subscribed to;
  * -ENOMEM. Connections are made and repaired in the background: a publisher that is not there is no
- * error, it is told as CORETAP_STALE. Silence is noticed only inside this function. */
+ * error, it is told as CORETAP_STALE. But only inside this function is silence noticed, and are
+ * subscriptions renewed after the publisher was away: do not stay out of it for long. */
 CORETAP_EXPORT int coretap_next(struct coretap *tap, const struct coretap_event **event,
 				int timeout_ms);
 

@@ -23,6 +23,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 PLAIN = os.path.join(ROOT, os.environ.get("BUILD", "build"))
 SANITIZED = os.path.join(ROOT, os.environ.get("SANITIZED", "build/sanitized"))
 FAKE_NODE = os.path.join(PLAIN, "fake_node")
+BPFTOOL = shutil.which("bpftool", path=os.environ["PATH"] + ":/usr/sbin:/sbin") or "bpftool"
 
 
 def tool(name, sanitized=True):
@@ -118,6 +119,10 @@ class Bridge:
         self.process.kill()
         self.process.wait()
 
+    def bpf_ids(self):
+        """The BPF programs, links and maps that it holds, as {("prog", 12), ("link", 3), …}."""
+        return bpf_ids(self.pid)
+
     def __enter__(self):
         return self
 
@@ -170,19 +175,27 @@ class FakeNode:
 
 
 class Event(dict):
-    """The fields of one event; topic, n, seq, pid and run as attributes."""
-    __slots__ = ("topic", "n", "seq", "pid", "run")
+    """The fields of one event; topic, n, seq, pid and run as attributes. received: the wall clock
+    in seconds when its message was read."""
+    __slots__ = ("topic", "n", "seq", "pid", "run", "received")
 
 
 class Subscriber:
     """Reads both sockets in a thread from its construction on and keeps the account of section
-    "numbering" of protocol/README.md. keep: remember events (else only count them)."""
+    "numbering" of protocol/README.md. keep: remember events (else only count them). raw: remember
+    whole messages too, in .messages, as (socket, topic, body)."""
 
-    def __init__(self, bridge, topics=("",), sockets=("low", "high"), keep=True, hwm=0, address=None):
+    def __init__(self, bridge, topics=("",), sockets=("low", "high"), keep=True, hwm=0, address=None,
+                 raw=False):
         self.events, self.count, self.lost, self.gaps, self.errors = [], {}, {}, [], []
         self.statuses, self.stopped, self.frames, self.runs = [], [], 0, []
         self.keep, self.next, self.next_n = keep, {}, {}
         self.n_gaps = []
+        self.losses = []  # (socket, topic, n of the next event, lost)
+        self.lost_pids = set()
+        self.status_faults = []  # a status that claims what was not sent before it, or less
+        self.raw, self.messages = raw, []
+        self.topics = tuple(topics)
         self.lock = threading.Lock()
         self.ending = False
         self.context = zmq.Context()
@@ -223,13 +236,31 @@ class Subscriber:
         topic, body = parts[0].decode(), msgpack.unpackb(parts[1])
         with self.lock:
             self.frames += 1
+            if self.raw:
+                self.messages.append((socket_name, topic, body))
             if topic == "bridge.status":
+                self.compare_status(body)
                 self.statuses.append(body)
                 return
             if topic == "bridge.stopping":
+                self.compare_status(body)
                 self.stopped.append(body)
                 return
             self.account(topic, body, socket_name)
+
+    def compare_status(self, status):
+        """What a status says was sent must be what came since the status before it."""
+        run, socket_name = status["run"], status["socket"]
+        for topic, head in status["heads"].items():
+            if not topic.startswith(self.topics):
+                continue
+            known = self.next.setdefault((run, topic), head + 1) - 1
+            if known != head:
+                self.status_faults.append((topic, "head", head, "received", known))
+        if "" in self.topics:
+            known = self.next_n.setdefault((run, socket_name), status["n"] + 1) - 1
+            if known != status["n"]:
+                self.status_faults.append((socket_name, "n", status["n"], "received", known))
 
     def account(self, topic, body, socket_name):
         run, seq, lost, events = body["run"], body["seq"], body.get("lost", 0), body["events"]
@@ -241,6 +272,8 @@ class Subscriber:
         self.next[key] = seq + lost + len(events)
         if lost:
             self.lost[topic] = self.lost.get(topic, 0) + lost
+            self.losses.append((socket_name, topic, body["n"], lost))
+            self.lost_pids.add(body["pid"])
         n_key = (run, socket_name)
         if len(events) == 0 and not lost:
             self.errors.append(f"{topic}: empty message without a loss")
@@ -251,8 +284,10 @@ class Subscriber:
         self.count[topic] = self.count.get(topic, 0) + len(events)
         if not self.keep:
             return
+        now = time.time()
         for i, fields in enumerate(events):
             event = Event(fields)
+            event.received = now
             event.topic, event.n, event.seq = topic, body["n"] + i, seq + lost + i
             event.pid, event.run = body["pid"], run
             self.events.append(event)
@@ -301,6 +336,13 @@ class TestCase(unittest.TestCase):
                 if not t.startswith(("block.", "node."))}
         self.assertEqual(told, fired)
 
+    def check_stream(self, subscriber):
+        """Of a subscriber to everything: positions count on, and no status claims anything else."""
+        self.assertEqual(subscriber.errors, [])
+        self.assertEqual(subscriber.gaps, [])
+        self.assertEqual(subscriber.n_gaps, [])
+        self.assertEqual(subscriber.status_faults, [])
+
 
 def semaphore(pid, binary, provider, name):
     """The value of a tracepoint's semaphore in a running process (position-independent or not)."""
@@ -317,6 +359,47 @@ def semaphore(pid, binary, provider, name):
     with open(f"/proc/{pid}/mem", "rb") as memory:
         memory.seek(address)
         return int.from_bytes(memory.read(2), "little")
+
+
+def semaphores(pid, binary):
+    """All of them in a running process, as {"mempool.removed": 1, …}."""
+    notes = subprocess.run(["readelf", "-n", binary], capture_output=True, text=True).stdout
+    found = re.findall(r"Provider: (\S+)\s+Name: (\S+)\s+Location: \S+, Base: \S+, "
+                       r"Semaphore: (0x[0-9a-f]+)", notes)
+    headers = subprocess.run(["readelf", "-hW", binary], capture_output=True, text=True).stdout
+    base = 0
+    if "DYN (" in headers:
+        inode = os.stat(f"/proc/{pid}/exe").st_ino
+        with open(f"/proc/{pid}/maps") as maps:
+            base = min(int(line.split("-")[0], 16) for line in maps if int(line.split()[4]) == inode)
+    values = {}
+    with open(f"/proc/{pid}/mem", "rb") as memory:
+        for provider, name, address in found:
+            memory.seek(int(address, 16) + base)
+            values[f"{provider}.{name}"] = int.from_bytes(memory.read(2), "little")
+    return values
+
+
+def bpf_ids(pid):
+    """What a process holds of the kernel's BPF objects, as {("prog", 12), ("link", 3), …}."""
+    ids = set()
+    for fd in os.listdir(f"/proc/{pid}/fdinfo"):
+        try:
+            with open(f"/proc/{pid}/fdinfo/{fd}") as info:
+                ids |= {(kind, int(number)) for kind, number in
+                        re.findall(r"^(prog|link|map)_id:\s*(\d+)", info.read(), re.MULTILINE)}
+        except OSError:
+            pass  # closed in between
+    return ids
+
+
+def bpf_alive(ids):
+    """Those of bpf_ids() that the kernel still has."""
+    alive = set()
+    for kind in ("prog", "link", "map"):
+        out = subprocess.run([BPFTOOL, kind, "show", "-j"], capture_output=True, text=True).stdout
+        alive |= {(kind, entry["id"]) for entry in json.loads(out or "[]")}
+    return ids & alive
 
 
 def bpf_objects():

@@ -20,6 +20,7 @@ import sys
 import tempfile
 import time
 import unittest
+import urllib.parse
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
 from harness import wait_until  # noqa: E402
@@ -139,7 +140,7 @@ class Block:
     extra = itertools.count()
 
     def __init__(self, previous, height, block_time, txs=()):
-        self.height, self.txs = height, [self.coinbase(height, txs), *txs]
+        self.height, self.time, self.txs = height, block_time, [self.coinbase(height, txs), *txs]
         root = merkle_root([bytes.fromhex(tx.txid)[::-1] for tx in self.txs])
         head = struct.pack("<i", 0x20000000) + bytes.fromhex(previous)[::-1] + root
         head += struct.pack("<II", block_time, 0x207fffff)
@@ -325,28 +326,28 @@ class Node:
     def block_on(self, parent=None, txs=()):
         """A block made by hand on a Block, or on the tip; not submitted."""
         if parent:
-            return Block(parent.hash, parent.height + 1, self.next_time(), txs)
+            return Block(parent.hash, parent.height + 1, parent.time + 1, txs)
         tip = self.rpc.getblockchaininfo()
-        return Block(tip["bestblockhash"], tip["blocks"] + 1, self.next_time(), txs)
-
-    def next_time(self):
-        tip = self.rpc.getblockchaininfo()
-        return max(int(time.time()), tip["mediantime"] + 1)
+        block_time = max(int(time.time()), tip["mediantime"] + 1)
+        return Block(tip["bestblockhash"], tip["blocks"] + 1, block_time, txs)
 
     def submit(self, block):
         """None, or why the block was not taken."""
         return self.rpc.submitblock(block.hex)
+
+    def coinbase(self, height):
+        """The coin that the block at this height made."""
+        tx = self.rpc.getblock(self.rpc.getblockhash(height), 2)["tx"][0]
+        return Coin(tx["txid"], 0, satoshi(tx["vout"][0]["value"]))
 
     def make_coins(self, count, value=100_000):
         """That many confirmed coins of ours, of equal value."""
         per_tx = 2000
         needed = -(-count // per_tx)
         height = self.rpc.getblockcount()
-        hashes = self.mine(needed + 100) if len(self.ready) < needed else []
-        if hashes:
-            for block in self.rpc.batch("getblock", [(h, 2) for h in hashes[:needed]]):
-                out = block["tx"][0]["vout"][0]
-                self.ready.append(Coin(block["tx"][0]["txid"], 0, satoshi(out["value"])))
+        if len(self.ready) < needed:
+            self.mine(needed + 100)
+            self.ready += [self.coinbase(height + i + 1) for i in range(needed)]
         coins = []
         for at in range(0, count, per_tx):
             n = min(per_tx, count - at)
@@ -372,7 +373,7 @@ class Node:
 
     def wallet(self, name="w", **options):
         self.rpc.createwallet(wallet_name=name, **options)
-        return RPC(self, f"/wallet/{name}")
+        return RPC(self, f"/wallet/{urllib.parse.quote(name)}")
 
 
 # ---- a peer ----
@@ -402,7 +403,7 @@ class Peer:
         return peer
 
     @classmethod
-    def accept(cls, node, connection_type="outbound-full-relay"):
+    def accept(cls, node, connection_type="outbound-full-relay", handshake=True):
         """Has the node connect to us: outbound for it."""
         with socket.create_server(("127.0.0.1", 0)) as listener:
             address = "{}:{}".format(*listener.getsockname())
@@ -410,7 +411,8 @@ class Peer:
             node.rpc.addconnection(address, connection_type, False)
             peer = cls(listener.accept()[0])
         peer.address = address
-        peer.handshake(first=False)
+        if handshake:
+            peer.handshake(first=False)
         return peer
 
     def send(self, kind, payload=b"", checksum=None):
