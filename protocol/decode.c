@@ -675,7 +675,7 @@ static bool json_room(struct json *json, size_t bytes)
 
 void json_append(struct json *json, const char *text, size_t length)
 {
-	if (!json_room(json, length))
+	if (!length || !json_room(json, length))
 		return;
 	memcpy(json->data + json->length, text, length);
 	json->length += length;
