@@ -100,7 +100,8 @@ struct shared {
 		       detach */
 	__u32 only_pid; /* 0: every process of the binary is recorded */
 	__u64 ring_lost[2];
-	__u64 unused[5];
+	__u32 features; /* of the tracer that loaded the program, for one that takes over */
+	__u32 unused[9];
 	struct probe_counters counters[MAX_PROBES];
 };
 

@@ -49,8 +49,12 @@ int binary_open(struct binary *b, const char *path, const char *attach)
 		log_error("%s: cannot be opened: %s", path, strerror(-err));
 		goto out;
 	}
-	b->dev = st.st_dev;
-	b->ino = st.st_ino;
+	b->identity = (struct binary_identity){
+		.dev = st.st_dev,
+		.ino = st.st_ino,
+		.size = (uint64_t)st.st_size,
+		.ctime_ns = st.st_ctim.tv_sec * 1000000000LL + st.st_ctim.tv_nsec,
+	};
 	if (S_ISREG(st.st_mode)) {
 		err = binary_guard(b);
 		if (err == -ETXTBSY) {
@@ -66,6 +70,7 @@ int binary_open(struct binary *b, const char *path, const char *attach)
 		log_error("%s", error);
 		goto out;
 	}
+	memcpy(b->identity.build_id, b->probes.build_id, sizeof(b->identity.build_id));
 	return 0;
 out:
 	binary_close(b);

@@ -11,16 +11,23 @@
 
 #include <limits.h>
 #include <stdbool.h>
-#include <sys/types.h>
+#include <stdint.h>
 
 #include "probes.h"
+
+/* What tells one content of a file from another. */
+struct binary_identity {
+	uint64_t dev, ino, size;
+	int64_t ctime_ns;
+	char build_id[129];
+	char unused[7];
+};
 
 struct binary {
 	char path[PATH_MAX];   /* as the operator knows it */
 	char attach[PATH_MAX]; /* what the kernel resolves: path, or /proc/PID/exe */
 	int fd;
-	dev_t dev;
-	ino_t ino;
+	struct binary_identity identity;
 	struct probes probes;
 	bool leased;
 	int inotify; /* -1 = none */

@@ -1,8 +1,7 @@
-/* See bridge.h. */
+/* Opening, the loop, closing. See bridge.h. */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/file.h>
@@ -12,14 +11,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "binary.h"
 #include "bridge.h"
-#include "evictions.h"
 #include "log.h"
-#include "node.h"
-#include "ring.h"
-#include "stream.h"
-#include "tracer.h"
+#include "replay.h"
 
 #define RUN_DIRECTORY "/run/coretap"
 
@@ -36,29 +30,7 @@
 /* Subscribers that reconnect need this long after the bind; meanwhile the rings hold. */
 #define SETTLE_NS 250000000ULL
 
-struct bridge {
-	const struct options *options;
-	char label[33];
-	uint64_t run;
-	struct node node;
-	struct binary binary;
-	struct tracepoints tps;
-	struct tracer *tracer;
-	struct publisher *publisher;
-	struct ring rings[N_SOCKETS];
-	struct stream streams[N_SOCKETS];
-	struct evictions evictions;
-	unsigned int evictions_topic, started_topic, exited_topic; /* numbers of derived events */
-	uint64_t skipped[MAX_PROBES]; /* firings of processes that are not the node */
-	uint64_t clock_offset_ns;     /* of record.time_ns from Unix time */
-	uint64_t next_status_ns, settled_ns;
-	char directory[128];
-	int lock, epoll, signals;
-	bool node_exited; /* to be told once the rings are drained */
-	bool stopping;
-};
-
-static uint64_t clock_ns(clockid_t clock)
+uint64_t clock_ns(clockid_t clock)
 {
 	struct timespec t;
 
@@ -66,7 +38,7 @@ static uint64_t clock_ns(clockid_t clock)
 	return (uint64_t)t.tv_sec * 1000000000ULL + (uint64_t)t.tv_nsec;
 }
 
-static uint64_t now_us(void)
+uint64_t now_us(void)
 {
 	return clock_ns(CLOCK_REALTIME) / 1000;
 }
@@ -84,9 +56,20 @@ static void clock_update(struct bridge *b)
 	b->clock_offset_ns = (uint64_t)offset;
 }
 
-static uint64_t record_time_us(const struct bridge *b, uint64_t time_ns)
+const char *bridge_topic(const void *arg, unsigned int topic)
 {
-	return (time_ns + b->clock_offset_ns) / 1000;
+	const struct bridge *b = arg;
+
+	return b->tps.table[topic].event->topic;
+}
+
+int bridge_watch(struct bridge *b, int fd)
+{
+	struct epoll_event event = { .events = EPOLLIN, .data.fd = fd };
+
+	if (fd < 0 || !epoll_ctl(b->epoll, EPOLL_CTL_ADD, fd, &event) || errno == EEXIST)
+		return 0;
+	return -errno;
 }
 
 /* ---- opening ---- */
@@ -117,26 +100,28 @@ static int lock_take(struct bridge *b)
 
 static int sockets_bind(struct bridge *b)
 {
-	struct publisher_options options = { .subscriber_memory = b->options->subscriber_memory };
-	char defaults[N_SOCKETS][2][192];
+	static const char *const names[N_ENDPOINTS] = { "low", "high", "replay" };
 	int err;
 
-	for (enum socket_id id = 0; id < N_SOCKETS; id++) {
-		if (b->options->endpoints[id][0]) {
-			memcpy(options.endpoints[id], b->options->endpoints[id],
-			       sizeof(options.endpoints[id]));
+	b->endpoints.subscriber_memory = b->options->subscriber_memory;
+	for (unsigned int e = 0; e < N_ENDPOINTS; e++) {
+		if (b->options->endpoints[e][0]) {
+			memcpy(b->endpoints.endpoints[e], b->options->endpoints[e],
+			       sizeof(b->endpoints.endpoints[e]));
 			continue;
 		}
-		snprintf(defaults[id][0], sizeof(defaults[id][0]), "tcp://127.0.0.1:%u",
-			 b->options->port + id);
-		snprintf(defaults[id][1], sizeof(defaults[id][1]), "ipc://%s/%s.sock", b->directory,
-			 socket_name(id));
-		options.endpoints[id][0] = defaults[id][0];
-		options.endpoints[id][1] = defaults[id][1];
+		snprintf(b->default_endpoints[e][0], sizeof(b->default_endpoints[e][0]),
+			 "tcp://127.0.0.1:%u", b->options->port + e);
+		snprintf(b->default_endpoints[e][1], sizeof(b->default_endpoints[e][1]),
+			 "ipc://%s/%s.sock", b->directory, names[e]);
+		b->endpoints.endpoints[e][0] = b->default_endpoints[e][0];
+		b->endpoints.endpoints[e][1] = b->default_endpoints[e][1];
 	}
-	err = publisher_open(&b->publisher, &options);
+	err = publisher_open(&b->publisher, &b->endpoints);
 	if (!err)
-		return 0;
+		err = replay_open(&b->replay, b->publisher, b->endpoints.endpoints[ENDPOINT_REPLAY]);
+	if (!err)
+		return bridge_watch(b, replay_fd(b->replay)) ? EXIT_OTHER : 0;
 	return err == -EADDRINUSE || err == -EEXIST ? EXIT_ADDRESS : EXIT_OTHER;
 }
 
@@ -174,25 +159,28 @@ static void describe(const struct bridge *b)
 			log_info("%s: missing in this binary", b->tps.table[i].event->topic);
 }
 
+static int exit_code(int err)
+{
+	if (!err)
+		return 0;
+	return err == -EPERM || err == -EACCES ? EXIT_PRIVILEGE : EXIT_OTHER;
+}
+
+/* The gate opens last: when everything is attached, pinned, and told to a successor. */
 static int attach(struct bridge *b)
 {
-	const char *path = b->binary.attach;
 	pid_t pid = b->node.fixed ? b->node.process.pid : 0;
 	int err;
 
 	tracer_only(b->tracer, pid);
-	err = tracer_attach(b->tracer, &b->tps, path, pid);
-	if (err == -EPERM || err == -EACCES)
-		return EXIT_PRIVILEGE;
-	return err ? EXIT_OTHER : 0;
-}
-
-static int watch(struct bridge *b, int fd)
-{
-	struct epoll_event event = { .events = EPOLLIN, .data.fd = fd };
-
-	return fd >= 0 && epoll_ctl(b->epoll, EPOLL_CTL_ADD, fd, &event) && errno != EEXIST ? -errno
-											    : 0;
+	err = tracer_attach(b->tracer, &b->tps, b->binary.attach, pid);
+	if (!err && b->options->keep_attached)
+		err = tracer_pin(b->tracer, b->label);
+	if (err)
+		return exit_code(err);
+	state_save(b);
+	tracer_gate(b->tracer, true);
+	return 0;
 }
 
 static int loop_open(struct bridge *b)
@@ -212,7 +200,7 @@ static int loop_open(struct bridge *b)
 	b->epoll = epoll_create1(EPOLL_CLOEXEC);
 	if (b->signals < 0 || b->epoll < 0)
 		return -errno;
-	return watch(b, b->signals);
+	return bridge_watch(b, b->signals);
 }
 
 static unsigned int topic_number(const struct bridge *b, const char *topic)
@@ -242,261 +230,170 @@ static int catalogue_bind(struct bridge *b)
 	return code;
 }
 
+/* The rings of this process: loaded anew, or taken over. */
 static int pipeline_open(struct bridge *b)
 {
 	struct tracer_options options = { .without = b->options->without };
+	uint64_t last;
 	int err;
 
 	evictions_init(&b->evictions);
-	memcpy(options.ring_bytes, b->options->ring_bytes, sizeof(options.ring_bytes));
-	err = tracer_open(&b->tracer, &options);
-	if (err)
-		return err == -EPERM ? EXIT_PRIVILEGE : EXIT_OTHER;
+	for (enum socket_id id = 0; id < N_SOCKETS; id++)
+		if (stream_init(&b->streams[id], b->label, 0, b->tps.n))
+			return EXIT_OTHER;
+	b->resumed = state_resume(b);
+	if (!b->resumed) {
+		last = state_end_run(b);
+		b->run = now_us();
+		if (b->run <= last)
+			b->run = last + 1; /* the clock went back */
+		memcpy(options.ring_bytes, b->options->ring_bytes, sizeof(options.ring_bytes));
+		err = tracer_open(&b->tracer, &options);
+		if (err)
+			return exit_code(err);
+	}
 	for (enum socket_id id = 0; id < N_SOCKETS; id++) {
 		int fd = tracer_ring_fd(b->tracer, id);
 
-		if (stream_init(&b->streams[id], b->label, b->run, b->tps.n) ||
-		    ring_open(&b->rings[id], fd, options.ring_bytes[id]) || watch(b, fd)) {
-			log_error("%s ring: cannot be set up: %s", socket_name(id),
-				  strerror(errno));
+		b->streams[id].run = b->run;
+		err = b->resumed ? 0 :
+				   ring_open(&b->rings[id], fd, tracer_ring_bytes(b->tracer, id));
+		if (!err)
+			err = bridge_watch(b, fd);
+		if (err) {
+			log_error("%s ring: cannot be set up: %s", socket_name(id), strerror(-err));
 			return EXIT_OTHER;
 		}
 	}
+	if (b->options->keep_attached)
+		evictions_keep(&b->evictions);
 	return 0;
 }
 
-static void node_started(struct bridge *b, uint64_t time_us);
-
-int bridge_open(struct bridge **bridge, const struct options *options)
+static void journal_begin(struct bridge *b)
 {
-	struct bridge *b = calloc(1, sizeof(*b));
-	int code = EXIT_OTHER;
+	char directory[160];
 
-	if (!b)
-		return EXIT_OTHER;
-	*bridge = b;
+	if (!b->options->journal)
+		return;
+	snprintf(directory, sizeof(directory), "%s/journal", b->directory);
+	b->journal_failed =
+		journal_open(&b->journal,
+			     b->options->journal_directory ? b->options->journal_directory :
+							     directory,
+			     b->options->journal_bytes, &b->journal_halved) != 0;
+}
+
+static int label_choose(struct bridge *b)
+{
+	if (b->options->name)
+		snprintf(b->label, sizeof(b->label), "%s", b->options->name);
+	else
+		node_label(&b->node, b->label, sizeof(b->label));
+	return lock_take(b);
+}
+
+static int detach(struct bridge *b)
+{
+	int code = label_choose(b);
+	int n = code ? 0 : tracer_unpin(b->label);
+
+	if (n < 0) {
+		log_error("%s/%s: %s", TRACER_PIN_ROOT, b->label, strerror(-n));
+		return exit_code(n);
+	}
+	if (!code)
+		log_info(n ? "%s: detached" : "%s: nothing was left attached", b->label);
+	return code;
+}
+
+int bridge_open(struct bridge *b, const struct options *options)
+{
+	int code;
+
+	memset(b, 0, sizeof(*b));
 	b->options = options;
 	b->lock = b->epoll = b->signals = b->binary.fd = b->binary.inotify = b->node.pidfd = -1;
+	if (options->detach)
+		return detach(b);
 	if (loop_open(b)) {
 		log_error("event loop: %s", strerror(errno));
 		return EXIT_OTHER;
 	}
 	if (node_find(&b->node, options))
 		return EXIT_NO_NODE;
-	if (options->name)
-		snprintf(b->label, sizeof(b->label), "%s", options->name);
-	else
-		node_label(&b->node, b->label, sizeof(b->label));
 	if (binary_open(&b->binary, b->node.path, b->node.attach))
 		return EXIT_NO_TRACEPOINTS;
-	b->run = now_us();
 	code = catalogue_bind(b);
 	if (code || options->check)
 		return code;
+	code = label_choose(b);
+	if (code)
+		return code;
+	journal_begin(b);
 	code = pipeline_open(b);
-	if (code)
-		return code;
-	code = lock_take(b);
-	if (code)
-		return code;
-	code = sockets_bind(b);
+	if (!code)
+		code = sockets_bind(b);
 	if (code)
 		return code;
 	b->settled_ns = clock_ns(CLOCK_MONOTONIC) + SETTLE_NS;
-	code = attach(b);
+	clock_update(b);
+	if (!b->resumed)
+		code = attach(b);
 	if (code)
 		return code;
-	clock_update(b);
-	watch(b, b->binary.inotify);
-	if (b->node.process.pid) {
-		watch(b, b->node.pidfd);
-		node_started(b, now_us());
-	}
-	log_info("%s: attached (%s), publishing as %s", b->binary.path, tracer_describe(b->tracer),
-		 b->label);
+	bridge_watch(b, b->binary.inotify);
+	bridge_watch(b, b->node.pidfd);
+	if (b->node.process.pid && !b->resumed)
+		intake_node_started(b, now_us());
+	log_info("%s: attached (%s), publishing as %s%s", b->binary.path,
+		 tracer_describe(b->tracer), b->label,
+		 b->resumed ? ", going on where the last coretapd stopped" : "");
 	return 0;
-}
-
-/* ---- derived events ---- */
-
-static void derived(struct bridge *b, unsigned int topic, uint32_t pid, uint64_t time_us,
-		    const struct value *values)
-{
-	const struct tracepoint *tp = &b->tps.table[topic];
-
-	if (tp->selected)
-		stream_event(&b->streams[tp->event->socket], topic, tp->event, pid, 0, time_us,
-			     values);
-}
-
-static struct value text_value(const char *text)
-{
-	return (struct value){ .state = VALUE_SET, .bytes = { text, strlen(text) } };
-}
-
-static void node_tell(struct bridge *b, unsigned int topic, uint64_t time_us)
-{
-	const struct process *p = &b->node.process;
-	const struct value values[] = {
-		text_value(p->binary),
-		text_value(b->binary.probes.build_id),
-		{ .state = p->started_at ? VALUE_SET : VALUE_NIL, .u = p->started_at },
-		text_value(b->tps.core),
-	};
-
-	derived(b, topic, (uint32_t)p->pid, time_us, values);
-}
-
-static void node_started(struct bridge *b, uint64_t time_us)
-{
-	log_info("node: process %d (%s)", b->node.process.pid, b->node.process.binary);
-	node_tell(b, b->started_topic, time_us);
-}
-
-static void evictions_tell(struct bridge *b, bool complete, bool final)
-{
-	struct value values[MAX_FIELDS];
-
-	evictions_values(&b->evictions, complete, final, values);
-	derived(b, b->evictions_topic, b->evictions.pid,
-		record_time_us(b, b->evictions.last_time_ns), values);
-	b->evictions.told = true;
-	if (final)
-		evictions_close(&b->evictions);
-}
-
-/* Nothing of the process is left in the rings. */
-static void node_ended(struct bridge *b, uint64_t time_us)
-{
-	if (b->evictions.open)
-		evictions_tell(b, evictions_sound(&b->evictions), true);
-	node_tell(b, b->exited_topic, time_us);
-	log_info("node: process %d is gone", b->node.process.pid);
-	node_gone(&b->node);
-	b->node_exited = false;
-	if (b->node.fixed)
-		b->stopping = true;
-}
-
-/* ---- records ---- */
-
-/* Whether a record counts: it comes from the node, or from the node's next process. */
-static bool record_accept(struct bridge *b, const struct record *record)
-{
-	bool starting = record->probe == b->tps.start;
-	uint64_t time_us = record_time_us(b, record->time_ns);
-
-	switch (node_judge(&b->node, (pid_t)record->pid, starting)) {
-	case NODE_KNOWN:
-		return !starting;
-	case NODE_OTHER:
-		b->skipped[record->probe % MAX_PROBES]++;
-		return false;
-	case NODE_NEW:
-		break;
-	}
-	if (b->node.process.pid)
-		node_ended(b, time_us);
-	node_follow(&b->node, (pid_t)record->pid, time_us / 1000000);
-	watch(b, b->node.pidfd);
-	node_started(b, time_us);
-	return !starting;
-}
-
-static void record_low(struct bridge *b, const struct record *record, const struct tracepoint *tp,
-		       struct value *values, uint64_t time_us)
-{
-	struct evictions *e = &b->evictions;
-	enum eviction_kind kind = evictions_kind(tp->event, values);
-	bool complete;
-	uint64_t n = 0;
-
-	if (evictions_ended(e, kind, record->ring_lost, &complete))
-		evictions_tell(b, complete, true);
-	if (kind == EVICTION_BLOCK || kind == EVICTION_CONFLICT)
-		values[tp->event->n_fields - 1] = evictions_height(e, kind);
-	if (tp->selected)
-		n = stream_event(&b->streams[SOCKET_LOW], record->probe, tp->event, record->pid,
-				 record->probe_lost, time_us, values);
-	if (evictions_add(e, kind, values, n, record->pid, record->time_ns))
-		evictions_tell(b, evictions_sound(e), true);
-}
-
-static void record_handle(struct bridge *b, const struct record *record)
-{
-	const struct tracepoint *tp;
-	struct value values[MAX_FIELDS];
-	uint64_t time_us = record_time_us(b, record->time_ns);
-
-	if (!record_accept(b, record))
-		return;
-	tp = tracepoints_of(&b->tps, record);
-	if (!tp)
-		return;
-	tracepoints_values(&b->tps, record, values);
-	if (tp->event->socket == SOCKET_LOW)
-		record_low(b, record, tp, values, time_us);
-	else
-		stream_event(&b->streams[SOCKET_HIGH], record->probe, tp->event, record->pid,
-			     record->probe_lost, time_us, values);
-}
-
-/* Reads at most max records of one ring. Returns how many; *drained: nothing was left, not even a
- * record that is still being written. */
-static unsigned int ring_read(struct bridge *b, enum socket_id id, unsigned int max, bool *drained)
-{
-	unsigned int n = 0;
-	uint32_t len;
-	bool busy = false;
-	const struct record *record;
-
-	while (n < max && (record = ring_next(&b->rings[id], &len, &busy))) {
-		if (len >= sizeof(*record))
-			record_handle(b, record);
-		n++;
-	}
-	*drained = n < max && !busy;
-	return n;
 }
 
 /* ---- the turn ---- */
 
-static void send_messages(struct bridge *b)
+/* Everything that goes through a bridge goes through here, in this order: encode, commit, advance,
+ * send. What leaves the kernel is in the journal by then; what a subscriber sees, a successor knows.
+ * Killed at any point, the next process finds either the record in the ring or its message in the
+ * journal, and never uses a number twice. */
+static void deliver(struct bridge *b)
 {
+	for (enum socket_id id = 0; id < N_SOCKETS; id++)
+		stream_flush(&b->streams[id]);
+	state_save(b);
+	for (enum socket_id id = 0; id < N_SOCKETS; id++)
+		ring_advance(&b->rings[id]);
 	for (enum socket_id id = 0; id < N_SOCKETS; id++) {
 		struct stream *s = &b->streams[id];
 
 		for (size_t i = 0; i < s->n_messages; i++) {
 			struct message *m = &s->messages[i];
 
-			publisher_send(b->publisher, id, b->tps.table[m->topic].event->topic,
-				       m->data, m->len);
+			publisher_send(b->publisher, id, bridge_topic(b, m->topic), m->data, m->len);
 			m->data = NULL;
 		}
 		stream_clear(s);
 	}
 }
 
-/* Encodes what the rings hold, then gives it back to the kernel, then sends: in this order, so that
- * whatever leaves the kernel is safe before it does. Returns whether there may be more right now.
- */
+/* Reads a bounded part of both rings and delivers it. Returns whether there may be more right now;
+ * *idle: there was nothing, and nothing is being written. */
 static bool bridge_turn(struct bridge *b, bool *idle)
 {
 	bool drained[N_SOCKETS];
 	unsigned int n = 0;
 
 	for (enum socket_id id = 0; id < N_SOCKETS; id++)
-		n += ring_read(b, id, RECORDS_PER_TURN, &drained[id]);
+		n += intake_read(b, id, RECORDS_PER_TURN, &drained[id]);
 	if (drained[SOCKET_LOW] && evictions_due(&b->evictions, clock_ns(tracer_clock(b->tracer))))
-		evictions_tell(b, false, false);
+		intake_evictions(b, false, false);
 	if (b->node_exited && drained[SOCKET_LOW] && drained[SOCKET_HIGH])
-		node_ended(b, now_us());
-	for (enum socket_id id = 0; id < N_SOCKETS; id++) {
-		stream_flush(&b->streams[id]);
-		ring_advance(&b->rings[id]);
-	}
-	send_messages(b);
+		intake_node_ended(b, now_us());
 	*idle = n == 0 && drained[SOCKET_LOW] && drained[SOCKET_HIGH];
+	if (!*idle || b->streams[SOCKET_LOW].is_open || b->streams[SOCKET_LOW].n_messages)
+		deliver(b);
 	return n >= RECORDS_PER_TURN;
 }
 
@@ -529,73 +426,16 @@ static void losses_tell(struct bridge *b)
 		lost[i] = __atomic_load_n(&shared->counters[i].lost, __ATOMIC_SEQ_CST);
 		news |= lost[i] > b->streams[event->socket].told_lost[i];
 	}
-	if (!news && low_lost <= b->evictions.ring_lost)
+	if (!news && low_lost <= b->evictions.state.ring_lost)
 		return;
 	drain(b);
 	if (evictions_ended(&b->evictions, EVICTION_NEUTRAL, low_lost, &complete))
-		evictions_tell(b, complete, true);
+		intake_evictions(b, complete, true);
 	for (size_t i = 0; i < b->tps.n; i++)
 		if (b->tps.table[i].selected)
 			stream_loss(&b->streams[b->tps.table[i].event->socket], (unsigned int)i,
 				    (uint32_t)b->node.process.pid, lost[i]);
-	send_messages(b);
-}
-
-/* ---- status ---- */
-
-static size_t status_topics(const struct bridge *b, enum socket_id id, struct topic_status *out)
-{
-	const struct shared *shared = tracer_shared(b->tracer);
-	size_t n = 0;
-
-	for (size_t i = 0; i < b->tps.n; i++) {
-		const struct tracepoint *tp = &b->tps.table[i];
-		uint64_t head = b->streams[id].next_seq[i] - 1;
-
-		if (tp->event->socket != id || !tp->selected)
-			continue;
-		out[n++] = (struct topic_status){
-			.topic = tp->event->topic,
-			.head = head,
-			.fired = shared->counters[i].fired - b->skipped[i],
-			.submitted = shared->counters[i].submitted - b->skipped[i],
-			.lost = shared->counters[i].lost,
-			.faults = shared->counters[i].faults,
-			.truncated = shared->counters[i].truncated,
-		};
-		if (tp->event->flags & EVENT_DERIVED)
-			out[n - 1].fired = out[n - 1].submitted = head;
-	}
-	return n;
-}
-
-static void status_send(struct bridge *b, const char *topic)
-{
-	struct topic_status topics[MAX_PROBES];
-
-	for (enum socket_id id = 0; id < N_SOCKETS; id++) {
-		msgpack_sbuffer buffer;
-		struct bridge_status status = {
-			.node = b->label,
-			.run = b->run,
-			.socket = id,
-			.time_us = now_us(),
-			.n = b->streams[id].next_n - 1,
-			.held = b->streams[id].next_n,
-			.replay = "off",
-			.pid = (uint32_t)b->node.process.pid,
-			.ignored = b->node.ignored,
-			.n_ignored = b->node.n_ignored,
-			.topics = topics,
-			.n_topics = status_topics(b, id, topics),
-		};
-		size_t len;
-
-		msgpack_sbuffer_init(&buffer);
-		encode_status(&buffer, &status);
-		len = buffer.size;
-		publisher_send(b->publisher, id, topic, msgpack_sbuffer_release(&buffer), len);
-	}
+	deliver(b);
 }
 
 /* ---- the loop ---- */
@@ -621,7 +461,7 @@ static void binary_reopen(struct bridge *b)
 		return;
 	binary_close(&b->binary);
 	b->binary = fresh;
-	watch(b, b->binary.inotify);
+	bridge_watch(b, b->binary.inotify);
 	if (binary_bind(b) || attach(b))
 		return;
 	describe(b);
@@ -655,7 +495,7 @@ static int wait_ms(const struct bridge *b)
 	int ms = b->next_status_ns > now ? (int)((b->next_status_ns - now) / 1000000) + 1 : 0;
 
 	/* A list that is open may have to be told early. */
-	if (b->evictions.open && !b->evictions.told && ms > 50)
+	if (b->evictions.state.open && !b->evictions.state.told && ms > 50)
 		ms = 50;
 	return ms;
 }
@@ -685,7 +525,7 @@ static void settle(struct bridge *b)
 		events_wait(b, 0), nanosleep(&(struct timespec){ .tv_nsec = 5000000 }, NULL);
 }
 
-int bridge_run(struct bridge *b)
+void bridge_run(struct bridge *b)
 {
 	bool idle = true, more;
 
@@ -701,33 +541,42 @@ int bridge_run(struct bridge *b)
 			status_send(b, TOPIC_STATUS);
 			b->next_status_ns = now + STATUS_PERIOD_NS;
 		}
+		more |= replay_serve(b->replay, b);
 		if (!idle && !more)
 			nanosleep(&(struct timespec){ .tv_nsec = NAP_NS }, NULL);
-		events_wait(b, idle ? wait_ms(b) : 0);
+		events_wait(b, idle && !more ? wait_ms(b) : 0);
 	}
-	return 0;
+}
+
+/* What was fired before the end is told before it. A list of evictions that is still open is ended
+ * too, unless a successor will go on with it. */
+static void farewell(struct bridge *b)
+{
+	if (!b->options->keep_attached)
+		tracer_detach(b->tracer);
+	drain(b);
+	losses_tell(b);
+	if (b->evictions.state.open && !b->options->keep_attached)
+		intake_evictions(b, false, true);
+	deliver(b);
+	status_send(b, TOPIC_STOPPING);
+	if (b->options->keep_attached && tracer_attached(b->tracer))
+		log_info("%s: left attached; replace %s only by rename (install, mv), never by cp over it; `coretapd --detach --name %s` ends it",
+			 b->label, b->binary.path, b->label);
 }
 
 void bridge_close(struct bridge *b)
 {
-	if (!b)
-		return;
-	if (b->tracer && b->publisher) {
-		tracer_detach(b->tracer);
-		drain(b);
-		losses_tell(b);
-		if (b->evictions.open)
-			evictions_tell(b, false, true);
-		stream_flush(&b->streams[SOCKET_LOW]);
-		send_messages(b);
-		status_send(b, TOPIC_STOPPING);
-	}
-	tracer_close(b->tracer);
+	if (b->replay)
+		farewell(b);
+	replay_close(b->replay);
 	publisher_close(b->publisher);
+	tracer_close(b->tracer);
 	for (enum socket_id id = 0; id < N_SOCKETS; id++) {
 		ring_close(&b->rings[id]);
 		stream_free(&b->streams[id]);
 	}
+	journal_close(b->journal);
 	evictions_free(&b->evictions);
 	binary_close(&b->binary);
 	node_close(&b->node);
@@ -737,5 +586,4 @@ void bridge_close(struct bridge *b)
 		close(b->epoll);
 	if (b->lock >= 0)
 		close(b->lock);
-	free(b);
 }

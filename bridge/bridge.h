@@ -1,20 +1,101 @@
-/* The pipeline: rings -> events -> messages -> sockets. One thread, one loop. */
+/* The pipeline: rings -> events -> messages -> journal -> sockets. One thread, one loop.
+ *
+ * bridge.c opens, loops and closes; intake.c turns records into events; state.c saves and restores
+ * what a successor needs; status.c and replay.c tell subscribers about it all. */
 #ifndef CORETAP_BRIDGE_H
 #define CORETAP_BRIDGE_H
 
+#include "binary.h"
+#include "evictions.h"
+#include "journal.h"
+#include "node.h"
 #include "options.h"
+#include "ring.h"
+#include "stream.h"
+#include "tracer.h"
 
-struct bridge;
+struct replay;
 
-/* Finds the node, binds the sockets, loads and attaches. Returns 0 or an exit_code; the reason was
- * said in the log. */
-int bridge_open(struct bridge **bridge, const struct options *options);
+struct bridge {
+	const struct options *options;
+	char label[33];
+	char directory[128]; /* /run/coretap/LABEL */
+	uint64_t run;
+	struct node node;
+	struct binary binary;
+	struct tracepoints tps;
+	unsigned int evictions_topic, started_topic, exited_topic; /* numbers of derived events */
+	struct tracer *tracer;
+	struct ring rings[N_SOCKETS];
+	struct stream streams[N_SOCKETS];
+	struct evictions evictions;
+	struct journal *journal;
+	bool journal_halved, journal_failed;
+	struct publisher_options endpoints;
+	char default_endpoints[N_ENDPOINTS][2][192];
+	struct publisher *publisher;
+	struct replay *replay;
+	uint64_t skipped[MAX_PROBES]; /* firings of processes that are not the node */
+	uint64_t clock_offset_ns;     /* of record.time_ns from Unix time */
+	uint64_t next_status_ns, settled_ns;
+	int lock, epoll, signals;
+	bool resumed;	  /* took over from an earlier process */
+	bool node_exited; /* to be told once the rings are drained */
+	bool stopping;
+};
 
-/* Runs until SIGTERM or SIGINT, or until the one process that was asked for is gone. Returns 0 or
- * an exit_code. */
-int bridge_run(struct bridge *bridge);
+/* Finds the node, binds the sockets, loads and attaches, or takes over what an earlier process left
+ * attached. Returns 0 or an exit_code; the reason was said in the log. */
+int bridge_open(struct bridge *bridge, const struct options *options);
 
-/* Detaches, tells what is left, says goodbye to subscribers. NULL is fine. */
+/* Runs until SIGTERM or SIGINT, or until the one process that was asked for is gone. */
+void bridge_run(struct bridge *bridge);
+
+/* Tells what is left, detaches (unless --keep-attached), says goodbye to subscribers. */
 void bridge_close(struct bridge *bridge);
+
+uint64_t clock_ns(clockid_t clock);
+uint64_t now_us(void);
+
+/* Name of a topic number (arg is a struct bridge). It lives as long as the catalogue. */
+const char *bridge_topic(const void *arg, unsigned int topic);
+
+/* Lets the loop wake when fd is readable. Returns 0 or -errno; fd -1 is fine. */
+int bridge_watch(struct bridge *bridge, int fd);
+
+/* ---- intake.c ---- */
+
+/* Reads at most max records of one ring into the streams. Returns how many; *drained: nothing was
+ * left, not even a record that is still being written. */
+unsigned int intake_read(struct bridge *bridge, enum socket_id socket, unsigned int max,
+			 bool *drained);
+
+/* The node's process, told in the low stream. */
+void intake_node_started(struct bridge *bridge, uint64_t time_us);
+void intake_node_ended(struct bridge *bridge, uint64_t time_us);
+
+/* The open list of evictions, as it is. */
+void intake_evictions(struct bridge *bridge, bool complete, bool final);
+
+/* ---- state.c ---- */
+
+/* Writes the finished messages of both streams and what a successor needs in one transaction. A
+ * journal that fails is given up: publishing goes on without. */
+void state_save(struct bridge *bridge);
+
+/* Takes over the rings and the numbering of an earlier process with this label. Returns true when
+ * everything matched. Otherwise nothing of it is attached any more and a new run begins. */
+bool state_resume(struct bridge *bridge);
+
+/* Ends the run that the journal's state speaks of, and returns its number; 0 = none. */
+uint64_t state_end_run(struct bridge *bridge);
+
+/* msgpack map of topics to the last number accounted for, as journal_run wants it. */
+void state_pack_heads(const struct bridge *bridge, msgpack_sbuffer *out);
+
+/* ---- status.c ---- */
+
+/* Sends bridge.status or bridge.stopping on both sockets. */
+void status_send(struct bridge *bridge, const char *topic);
 
 #endif

@@ -28,6 +28,7 @@ void evictions_free(struct evictions *e)
 {
 	removals_free(&e->block);
 	removals_free(&e->conflict);
+	free(e->unsaved);
 	memset(e, 0, sizeof(*e));
 }
 
@@ -56,18 +57,18 @@ enum eviction_kind evictions_kind(const struct event_desc *event, const struct v
 bool evictions_ended(struct evictions *e, enum eviction_kind kind, uint64_t ring_lost,
 		     bool *complete)
 {
-	bool lost = ring_lost > e->ring_lost;
+	bool lost = ring_lost > e->state.ring_lost;
 	bool ended;
 
 	/* Counts arrive out of order from several threads: the greatest one is what is known. */
 	if (lost) {
-		e->ring_lost = ring_lost;
-		e->attribution = false;
+		e->state.ring_lost = ring_lost;
+		e->state.attribution = false;
 	}
-	if (!e->open)
+	if (!e->state.open)
 		return false;
 	ended = kind == EVICTION_END || kind == EVICTION_CONNECTED;
-	*complete = ended && !lost && !e->faulty;
+	*complete = ended && !lost && !e->state.faulty;
 	return ended || lost;
 }
 
@@ -76,9 +77,10 @@ struct value evictions_height(const struct evictions *e, enum eviction_kind kind
 	struct value height = { .state = VALUE_ABSENT };
 
 	if (kind == EVICTION_BLOCK || kind == EVICTION_CONFLICT) {
-		height = e->height;
-		if (!e->open || !e->attribution || height.state != VALUE_SET)
-			height.state = VALUE_NIL;
+		height.state = e->state.open && e->state.attribution && e->state.height_known ?
+				       VALUE_SET :
+				       VALUE_NIL;
+		height.u = e->state.height;
 	}
 	return height;
 }
@@ -94,11 +96,9 @@ static void *grow(void *array, size_t n, size_t size)
 	return bigger;
 }
 
-static void removals_add(struct evictions *e, struct removals *r, size_t *capacity,
-			 const struct value *values)
+static void removals_add(struct removals *r, size_t *capacity, const struct evictions_entry *entry)
 {
-	uint8_t missing = 0;
-	size_t i = r->n;
+	size_t i = r->n++;
 
 	if (i == *capacity) {
 		*capacity = *capacity ? 2 * *capacity : 4096;
@@ -109,48 +109,106 @@ static void removals_add(struct evictions *e, struct removals *r, size_t *capaci
 		r->after = grow(r->after, *capacity, sizeof(*r->after));
 		r->missing = grow(r->missing, *capacity, sizeof(*r->missing));
 	}
-	if (values[REMOVED_TXID].state == VALUE_SET)
-		memcpy(r->txids[i], values[REMOVED_TXID].bytes.data, 32);
+	memcpy(r->txids[i], entry->txid, 32);
+	r->fees[i] = entry->fee;
+	r->vsizes[i] = entry->vsize;
+	r->entry_times[i] = entry->entry_time;
+	r->after[i] = entry->after;
+	r->missing[i] = entry->missing;
+}
+
+static void entry_add(struct evictions *e, const struct evictions_entry *entry)
+{
+	if (entry->conflict)
+		removals_add(&e->conflict, &e->conflict_capacity, entry);
 	else
-		missing |= MISSING_TXID;
-	r->fees[i] = values[REMOVED_FEE].i;
-	r->vsizes[i] = values[REMOVED_VSIZE].u;
-	r->entry_times[i] = values[REMOVED_ENTRY_TIME].u;
-	r->after[i] = e->block.n;
-	missing |= values[REMOVED_FEE].state == VALUE_SET ? 0 : MISSING_FEE;
-	missing |= values[REMOVED_VSIZE].state == VALUE_SET ? 0 : MISSING_VSIZE;
-	missing |= values[REMOVED_ENTRY_TIME].state == VALUE_SET ? 0 : MISSING_ENTRY_TIME;
-	r->missing[i] = missing;
-	e->faulty |= missing != 0;
-	r->n++;
+		removals_add(&e->block, &e->block_capacity, entry);
+	e->state.faulty |= entry->missing != 0;
+}
+
+static void entry_keep(struct evictions *e, const struct evictions_entry *entry)
+{
+	if (e->n_unsaved == e->unsaved_capacity) {
+		e->unsaved_capacity = e->unsaved_capacity ? 2 * e->unsaved_capacity : 4096;
+		e->unsaved = grow(e->unsaved, e->unsaved_capacity, sizeof(*e->unsaved));
+	}
+	e->unsaved[e->n_unsaved++] = *entry;
+}
+
+static void removal_add(struct evictions *e, bool conflict, const struct value *values)
+{
+	struct evictions_entry entry = {
+		.fee = values[REMOVED_FEE].i,
+		.vsize = values[REMOVED_VSIZE].u,
+		.entry_time = values[REMOVED_ENTRY_TIME].u,
+		.after = e->block.n,
+		.conflict = conflict,
+	};
+
+	if (values[REMOVED_TXID].state == VALUE_SET)
+		memcpy(entry.txid, values[REMOVED_TXID].bytes.data, 32);
+	else
+		entry.missing |= MISSING_TXID;
+	entry.missing |= values[REMOVED_FEE].state == VALUE_SET ? 0 : MISSING_FEE;
+	entry.missing |= values[REMOVED_VSIZE].state == VALUE_SET ? 0 : MISSING_VSIZE;
+	entry.missing |= values[REMOVED_ENTRY_TIME].state == VALUE_SET ? 0 : MISSING_ENTRY_TIME;
+	entry_add(e, &entry);
+	if (e->save)
+		entry_keep(e, &entry);
 }
 
 /* Places the block in the chain: a hash seen before is a repeat (verifychain, reconsiderblock);
  * a height that is not above the last one, with another hash, supersedes what stood there. */
 static void chain_place(struct evictions *e)
 {
-	e->repeat = false;
-	e->reorg = 0;
-	for (size_t i = 0; e->hash_known && i < e->n_remembered; i++)
-		if (!memcmp(e->remembered[i], e->hash, 32))
-			e->repeat = true;
-	if (e->height.state == VALUE_SET) {
-		if (!e->repeat && e->last_height_known && e->height.u <= e->last_height)
-			e->reorg = e->last_height - e->height.u + 1;
-		e->last_height = e->height.u;
-		e->last_height_known = true;
+	struct evictions_state *s = &e->state;
+
+	s->repeat = false;
+	s->reorg = 0;
+	for (size_t i = 0; s->hash_known && i < s->n_remembered; i++)
+		if (!memcmp(e->remembered[i], s->hash, 32))
+			s->repeat = true;
+	if (s->height_known) {
+		if (!s->repeat && s->last_height_known && s->height <= s->last_height)
+			s->reorg = s->last_height - s->height + 1;
+		s->last_height = s->height;
+		s->last_height_known = true;
 	}
-	if (e->hash_known && !e->repeat) {
-		memcpy(e->remembered[e->next_remembered], e->hash, 32);
-		e->next_remembered = (e->next_remembered + 1) % EVICTIONS_REMEMBERED;
-		if (e->n_remembered < EVICTIONS_REMEMBERED)
-			e->n_remembered++;
+	if (s->hash_known && !s->repeat) {
+		memcpy(e->remembered[s->next_remembered], s->hash, 32);
+		s->next_remembered = (s->next_remembered + 1) % EVICTIONS_REMEMBERED;
+		if (s->n_remembered < EVICTIONS_REMEMBERED)
+			s->n_remembered++;
+		e->save_remembered = true;
 	}
+}
+
+static void list_open(struct evictions *e, const struct value *values, uint64_t n, uint32_t pid)
+{
+	struct evictions_state *s = &e->state;
+
+	s->open = true;
+	s->attribution = true;
+	s->pid = pid;
+	s->n_block = n;
+	s->hash_known = values[CONNECTED_HASH].state == VALUE_SET;
+	if (s->hash_known)
+		memcpy(s->hash, values[CONNECTED_HASH].bytes.data, 32);
+	s->height_known = values[CONNECTED_HEIGHT].state == VALUE_SET;
+	s->height = s->height_known ? values[CONNECTED_HEIGHT].u : 0;
+	s->n_tx_known = values[CONNECTED_N_TX].state == VALUE_SET;
+	s->n_tx = s->n_tx_known ? values[CONNECTED_N_TX].u : 0;
+	s->faulty = !s->hash_known || !s->height_known || !s->n_tx_known;
+	e->block.n = 0;
+	e->conflict.n = 0;
+	e->n_unsaved = 0;
+	e->restart = true;
+	chain_place(e);
 }
 
 static bool is_whole(const struct evictions *e)
 {
-	return e->n_tx.state == VALUE_SET && e->block.n + 1 >= e->n_tx.u;
+	return e->state.n_tx_known && e->block.n + 1 >= e->state.n_tx;
 }
 
 bool evictions_add(struct evictions *e, enum eviction_kind kind, const struct value *values,
@@ -158,63 +216,46 @@ bool evictions_add(struct evictions *e, enum eviction_kind kind, const struct va
 {
 	switch (kind) {
 	case EVICTION_CONNECTED:
-		e->open = true;
-		e->attribution = true;
-		e->told = false;
-		e->block.n = 0;
-		e->conflict.n = 0;
-		e->pid = pid;
-		e->n_block = n;
-		e->hash_known = values[CONNECTED_HASH].state == VALUE_SET;
-		if (e->hash_known)
-			memcpy(e->hash, values[CONNECTED_HASH].bytes.data, 32);
-		e->height = values[CONNECTED_HEIGHT];
-		e->n_tx = values[CONNECTED_N_TX];
-		e->faulty = !e->hash_known || e->height.state != VALUE_SET ||
-			    e->n_tx.state != VALUE_SET;
-		chain_place(e);
+		list_open(e, values, n, pid);
 		break;
 	case EVICTION_BLOCK:
-		if (!e->open)
-			return false;
-		removals_add(e, &e->block, &e->block_capacity, values);
-		break;
 	case EVICTION_CONFLICT:
-		if (!e->open)
+		if (!e->state.open)
 			return false;
-		removals_add(e, &e->conflict, &e->conflict_capacity, values);
+		removal_add(e, kind == EVICTION_CONFLICT, values);
 		break;
 	case EVICTION_UNKNOWN:
-		e->faulty = true;
+		e->state.faulty = true;
 		return false;
 	default:
 		return false;
 	}
-	e->told = false;
-	e->last_time_ns = time_ns;
+	e->state.told = false;
+	e->state.last_time_ns = time_ns;
 	return is_whole(e);
 }
 
 bool evictions_due(const struct evictions *e, uint64_t now_ns)
 {
-	return e->open && !e->told && now_ns > e->last_time_ns + EVICTIONS_QUIET_NS;
+	return e->state.open && !e->state.told && now_ns > e->state.last_time_ns + EVICTIONS_QUIET_NS;
 }
 
 bool evictions_sound(const struct evictions *e)
 {
-	return !e->faulty;
+	return !e->state.faulty;
 }
 
 void evictions_values(const struct evictions *e, bool complete, bool final, struct value *v)
 {
 	const struct removals *b = &e->block;
-	bool count_known = e->n_tx.state == VALUE_SET && e->n_tx.u > b->n;
+	const struct evictions_state *s = &e->state;
+	bool unseen_known = s->n_tx_known && s->n_tx > b->n;
 
-	*v++ = (struct value){ .state = e->hash_known ? VALUE_SET : VALUE_NIL,
-			       .bytes = { e->hash, 32 } };
-	*v++ = e->height;
-	*v++ = e->n_tx;
-	*v++ = (struct value){ .state = VALUE_SET, .u = e->n_block };
+	*v++ = (struct value){ .state = s->hash_known ? VALUE_SET : VALUE_NIL,
+			       .bytes = { s->hash, 32 } };
+	*v++ = (struct value){ .state = s->height_known ? VALUE_SET : VALUE_NIL, .u = s->height };
+	*v++ = (struct value){ .state = s->n_tx_known ? VALUE_SET : VALUE_NIL, .u = s->n_tx };
+	*v++ = (struct value){ .state = VALUE_SET, .u = s->n_block };
 	*v++ = (struct value){ .state = VALUE_SET,
 			       .list = { b->txids, b->n, b->missing, MISSING_TXID } };
 	*v++ = (struct value){ .state = VALUE_SET,
@@ -224,15 +265,41 @@ void evictions_values(const struct evictions *e, bool complete, bool final, stru
 	*v++ = (struct value){ .state = VALUE_SET,
 			       .list = { b->entry_times, b->n, b->missing, MISSING_ENTRY_TIME } };
 	*v++ = (struct value){ .state = VALUE_SET, .conflicts = &e->conflict };
-	*v++ = (struct value){ .state = count_known ? VALUE_SET : VALUE_NIL,
-			       .u = e->n_tx.u - 1 - b->n };
-	*v++ = (struct value){ .state = VALUE_SET, .u = e->reorg };
-	*v++ = (struct value){ .state = VALUE_SET, .b = e->repeat };
+	*v++ = (struct value){ .state = unseen_known ? VALUE_SET : VALUE_NIL,
+			       .u = s->n_tx - 1 - b->n };
+	*v++ = (struct value){ .state = VALUE_SET, .u = s->reorg };
+	*v++ = (struct value){ .state = VALUE_SET, .b = s->repeat };
 	*v++ = (struct value){ .state = VALUE_SET, .b = complete && final };
 	*v++ = (struct value){ .state = VALUE_SET, .b = final };
 }
 
 void evictions_close(struct evictions *e)
 {
-	e->open = false;
+	e->state.open = false;
+}
+
+void evictions_keep(struct evictions *e)
+{
+	e->save = true;
+	e->restart = true;
+	e->save_remembered = true;
+}
+
+void evictions_saved(struct evictions *e)
+{
+	e->n_unsaved = 0;
+	e->restart = false;
+	e->save_remembered = false;
+}
+
+void evictions_restore(struct evictions *e, const struct evictions_state *state)
+{
+	e->state = *state;
+	e->restart = false;
+	e->save_remembered = false;
+}
+
+void evictions_restore_entry(struct evictions *e, const struct evictions_entry *entry)
+{
+	entry_add(e, entry);
 }

@@ -28,27 +28,45 @@ enum eviction_kind evictions_kind(const struct event_desc *event, const struct v
 
 #define EVICTIONS_REMEMBERED 1000 /* hashes, to tell a repeat from a new block */
 
-struct evictions {
+/* Numbers only: it is saved byte by byte when the bridge must survive being killed. */
+struct evictions_state {
 	bool open;	  /* a list is being put together */
 	bool attribution; /* removals can be ascribed to height */
 	bool told;	  /* told early, and nothing came since */
 	bool faulty;	  /* something could not be read */
 	bool repeat;
+	bool hash_known, height_known, n_tx_known, last_height_known;
 	uint8_t hash[32];
-	bool hash_known;
-	struct value height, n_tx;
+	uint64_t height, n_tx;
 	uint64_t n_block;
 	uint64_t reorg;
 	uint64_t last_time_ns; /* of the list's last record */
+	uint64_t ring_lost;    /* the greatest count seen so far */
+	uint64_t last_height;  /* of the chain so far; outlives lists and node processes, as do these: */
+	uint64_t n_remembered, next_remembered;
 	uint32_t pid;
-	uint64_t ring_lost; /* the greatest count seen so far */
+	uint32_t unused;
+};
+
+/* One transaction of the list, as it is saved. */
+struct evictions_entry {
+	uint8_t txid[32];
+	int64_t fee;
+	uint64_t vsize, entry_time, after;
+	uint8_t conflict; /* else it left with the block */
+	uint8_t missing;  /* MISSING_ bits */
+	uint8_t unused[6];
+};
+
+struct evictions {
+	struct evictions_state state;
 	struct removals block, conflict;
 	size_t block_capacity, conflict_capacity;
-	/* the chain so far; outlives lists and node processes */
-	bool last_height_known;
-	uint64_t last_height;
 	uint8_t remembered[EVICTIONS_REMEMBERED][32];
-	size_t n_remembered, next_remembered;
+	/* what is not saved yet */
+	struct evictions_entry *unsaved;
+	size_t n_unsaved, unsaved_capacity;
+	bool save, restart, save_remembered;
 };
 
 void evictions_init(struct evictions *e);
@@ -78,5 +96,13 @@ void evictions_values(const struct evictions *e, bool complete, bool final, stru
 bool evictions_sound(const struct evictions *e);
 
 void evictions_close(struct evictions *e);
+
+/* Saving: from evictions_keep on, entries are collected in unsaved until evictions_saved; restart
+ * says that a new list began and those saved before belong to no list any more. evictions_restore
+ * takes up a saved state; then evictions_restore_entry for each saved entry in order. */
+void evictions_keep(struct evictions *e);
+void evictions_saved(struct evictions *e);
+void evictions_restore(struct evictions *e, const struct evictions_state *state);
+void evictions_restore_entry(struct evictions *e, const struct evictions_entry *entry);
 
 #endif

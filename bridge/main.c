@@ -4,15 +4,15 @@
 
 int main(int argc, char **argv)
 {
+	static struct bridge bridge; /* 150 kB: not for the stack */
 	struct options options;
-	struct bridge *bridge = NULL;
 	int code;
 
 	if (!options_parse(&options, argc, argv, &code))
 		return code;
 	code = bridge_open(&bridge, &options);
-	if (!code && !options.check)
-		code = bridge_run(bridge);
-	bridge_close(bridge);
+	if (!code && !options.check && !options.detach)
+		bridge_run(&bridge);
+	bridge_close(&bridge);
 	return code;
 }

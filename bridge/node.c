@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -106,7 +107,9 @@ static int node_find_running(struct node *node, const char *binary)
 		return 0;
 	}
 	if (binary) {
-		snprintf(node->path, sizeof(node->path), "%s", binary);
+		/* As /proc will show it, whatever directory we are started in. */
+		if (!realpath(binary, node->path))
+			snprintf(node->path, sizeof(node->path), "%s", binary);
 		snprintf(node->attach, sizeof(node->attach), "%s", binary);
 		return 0;
 	}
@@ -140,10 +143,9 @@ bool node_alive(const struct node *node)
 {
 	struct pollfd poll_fd = { .fd = node->pidfd, .events = POLLIN };
 
-	if (!node->process.pid)
+	/* No descriptor: the process was gone before one could be had. */
+	if (!node->process.pid || node->pidfd < 0)
 		return false;
-	if (node->pidfd < 0)
-		return !kill(node->process.pid, 0) || errno == EPERM;
 	return poll(&poll_fd, 1, 0) == 0;
 }
 
@@ -191,7 +193,7 @@ enum node_verdict node_judge(struct node *node, pid_t pid, bool starting)
 	return NODE_OTHER;
 }
 
-void node_follow(struct node *node, pid_t pid, uint64_t now)
+bool node_follow(struct node *node, pid_t pid, uint64_t now)
 {
 	struct process process;
 
@@ -202,6 +204,21 @@ void node_follow(struct node *node, pid_t pid, uint64_t now)
 	}
 	node->process = process;
 	node->pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
+	return node->pidfd >= 0;
+}
+
+bool node_take_over(struct node *node, const struct process *process)
+{
+	struct process now;
+
+	node_close(node);
+	node->process = *process;
+	/* The number may be another process's by now. */
+	if (process_read(&now, process->pid) || now.started_at != process->started_at ||
+	    now.dev != process->dev || now.ino != process->ino)
+		return false;
+	node->pidfd = (int)syscall(SYS_pidfd_open, process->pid, 0);
+	return true;
 }
 
 void node_gone(struct node *node)

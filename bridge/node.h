@@ -33,9 +33,13 @@ enum node_verdict {
 /* Judges the process that a record comes from; starting: the record is its start. */
 enum node_verdict node_judge(struct node *node, pid_t pid, bool starting);
 
-/* Follows pid from here on. What /proc no longer tells (it may be gone already) is filled in from
- * the binary's path and now, Unix seconds. */
-void node_follow(struct node *node, pid_t pid, uint64_t now);
+/* Follows pid from here on. Returns false when it is gone already; what /proc no longer tells is then
+ * filled in from the binary's path and now, Unix seconds. */
+bool node_follow(struct node *node, pid_t pid, uint64_t now);
+
+/* Follows the process that an earlier coretapd followed, as it knew it. Returns false when that
+ * process is gone by now. */
+bool node_take_over(struct node *node, const struct process *process);
 
 /* Forgets the process, which is gone. */
 void node_gone(struct node *node);

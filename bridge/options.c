@@ -13,6 +13,9 @@
 
 #define DEFAULT_RING_BYTES ((size_t)64 << 20)
 #define DEFAULT_SUBSCRIBER_MEMORY ((size_t)256 << 20)
+#define DEFAULT_JOURNAL_LOW ((size_t)384 << 20)
+#define DEFAULT_JOURNAL_HIGH ((size_t)128 << 20)
+#define MIN_JOURNAL_BYTES ((size_t)1 << 20)
 #define MAX_RING_BYTES ((size_t)1 << 30)
 
 enum {
@@ -29,6 +32,12 @@ enum {
 	OPT_SUBSCRIBER_MEMORY,
 	OPT_RING_LOW,
 	OPT_RING_HIGH,
+	OPT_REPLAY,
+	OPT_JOURNAL,
+	OPT_JOURNAL_LOW,
+	OPT_JOURNAL_HIGH,
+	OPT_KEEP_ATTACHED,
+	OPT_DETACH,
 	OPT_WITHOUT,
 	OPT_CHECK,
 	OPT_VERSION,
@@ -51,13 +60,22 @@ static const struct {
 	  "label of the node in every message (default: host name and chain)" },
 	{ "only", "GLOB", OPT_ONLY, "publish only topics that match; may be repeated" },
 	{ "exclude", "GLOB", OPT_EXCLUDE, "do not publish topics that match; may be repeated" },
-	{ "port", "N", OPT_PORT, "low socket on loopback at N, high at N+1 (default 28370)" },
+	{ "port", "N", OPT_PORT,
+	  "low socket on loopback at N, high at N+1, replay at N+2 (default 28370)" },
 	{ "low", "ENDPOINT", OPT_LOW, "bind the low socket here instead; may be repeated" },
 	{ "high", "ENDPOINT", OPT_HIGH, "bind the high socket here instead; may be repeated" },
+	{ "replay", "ENDPOINT", OPT_REPLAY, "bind the replay socket here instead; may be repeated" },
 	{ "subscriber-memory", "SIZE", OPT_SUBSCRIBER_MEMORY,
 	  "what may wait for one subscriber on one socket (default 256M)" },
 	{ "ring-low", "SIZE", OPT_RING_LOW, "kernel ring of the low socket (default 64M)" },
 	{ "ring-high", "SIZE", OPT_RING_HIGH, "kernel ring of the high socket (default 64M)" },
+	{ "journal", "DIR", OPT_JOURNAL,
+	  "keep what replay serves here (default under /run/coretap), or none" },
+	{ "journal-low", "SIZE", OPT_JOURNAL_LOW, "for the low socket (default 384M)" },
+	{ "journal-high", "SIZE", OPT_JOURNAL_HIGH, "for the high socket (default 128M)" },
+	{ "keep-attached", NULL, OPT_KEEP_ATTACHED,
+	  "stay attached when ending, even when killed: the next start goes on" },
+	{ "detach", NULL, OPT_DETACH, "remove what --keep-attached left for this --name, then end" },
 	{ "without", "LIST", OPT_WITHOUT,
 	  "do without kernel features: multi, sleepable, tai (to look for faults)" },
 	{ "check", NULL, OPT_CHECK, "say what would be traced, then end" },
@@ -128,7 +146,7 @@ static bool parse_ring(const char *option, const char *text, size_t *out)
 	size_t wanted, size = (size_t)sysconf(_SC_PAGESIZE);
 
 	if (!parse_size(text, &wanted) || wanted == 0 || wanted > MAX_RING_BYTES) {
-		log_error("--%s %s: wants a size from 1 to 1G", option, text);
+		log_error("--%s %s: wants a size from 1 byte to 1G", option, text);
 		return false;
 	}
 	while (size < wanted)
@@ -232,6 +250,24 @@ static bool options_set(struct options *o, int option, const char *name, char *a
 		return append(name, o->endpoints[SOCKET_LOW], MAX_ENDPOINTS, argument);
 	case OPT_HIGH:
 		return append(name, o->endpoints[SOCKET_HIGH], MAX_ENDPOINTS, argument);
+	case OPT_REPLAY:
+		return append(name, o->endpoints[ENDPOINT_REPLAY], MAX_ENDPOINTS, argument);
+	case OPT_JOURNAL:
+		o->journal = strcmp(argument, "none") != 0;
+		o->journal_directory = o->journal ? argument : NULL;
+		return true;
+	case OPT_JOURNAL_LOW:
+	case OPT_JOURNAL_HIGH:
+		if (!parse_size(argument, &o->journal_bytes[option == OPT_JOURNAL_HIGH]) ||
+		    o->journal_bytes[option == OPT_JOURNAL_HIGH] < MIN_JOURNAL_BYTES)
+			break;
+		return true;
+	case OPT_KEEP_ATTACHED:
+		o->keep_attached = true;
+		return true;
+	case OPT_DETACH:
+		o->detach = true;
+		return true;
 	case OPT_SUBSCRIBER_MEMORY:
 		if (!parse_size(argument, &o->subscriber_memory) || o->subscriber_memory == 0)
 			break;
@@ -286,6 +322,8 @@ bool options_parse(struct options *o, int argc, char **argv, int *exit_code)
 		.port = DEFAULT_PORT,
 		.subscriber_memory = DEFAULT_SUBSCRIBER_MEMORY,
 		.ring_bytes = { DEFAULT_RING_BYTES, DEFAULT_RING_BYTES },
+		.journal = true,
+		.journal_bytes = { DEFAULT_JOURNAL_LOW, DEFAULT_JOURNAL_HIGH },
 	};
 	*exit_code = EXIT_USAGE;
 	for (size_t i = 0; i < N_OPTIONS; i++)
@@ -325,6 +363,10 @@ bool options_parse(struct options *o, int argc, char **argv, int *exit_code)
 	}
 	if ((o->pid != 0) + (o->pid_file != NULL) + (o->datadir != NULL) > 1) {
 		log_error("--pid, --pid-file and --datadir exclude each other");
+		return false;
+	}
+	if (o->keep_attached && !o->journal) {
+		log_error("--keep-attached wants a journal: the next start goes on from what it says");
 		return false;
 	}
 	return globs_check("only", o->only, o->n_only) &&

@@ -33,10 +33,15 @@ struct options {
 	size_t n_exclude;
 	/* where to */
 	unsigned int port;
-	const char *endpoints[N_SOCKETS][MAX_ENDPOINTS]; /* none: loopback tcp and ipc */
+	const char *endpoints[N_ENDPOINTS][MAX_ENDPOINTS]; /* none: loopback tcp and ipc */
 	size_t subscriber_memory;
 	/* how */
 	size_t ring_bytes[N_SOCKETS];
+	bool journal;		      /* false: --journal none */
+	const char *journal_directory; /* NULL: under the run directory */
+	size_t journal_bytes[N_SOCKETS];
+	bool keep_attached;
+	bool detach;
 	unsigned int without; /* enum tracer_feature */
 	bool check;
 	bool verbose;

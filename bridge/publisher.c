@@ -15,7 +15,7 @@
 struct publisher {
 	void *context;
 	void *sockets[N_SOCKETS];
-	char *paths[N_SOCKETS * MAX_ENDPOINTS]; /* ipc sockets to remove at the end */
+	char *paths[N_ENDPOINTS * MAX_ENDPOINTS]; /* ipc sockets to remove at the end */
 	size_t n_paths;
 };
 
@@ -59,7 +59,7 @@ static int ipc_path_check(const char *path)
 	return err;
 }
 
-static int socket_bind(struct publisher *p, void *socket, const char *endpoint)
+int publisher_bind(struct publisher *p, void *socket, const char *endpoint)
 {
 	const char *path = strncmp(endpoint, "ipc://", 6) ? NULL : endpoint + 6;
 	int err = path ? ipc_path_check(path) : 0;
@@ -82,6 +82,24 @@ static int socket_bind(struct publisher *p, void *socket, const char *endpoint)
 	return 0;
 }
 
+void *publisher_context(struct publisher *p)
+{
+	return p->context;
+}
+
+void publisher_configure(void *s)
+{
+	set_int(s, ZMQ_LINGER, LINGER_MS);
+	set_int(s, ZMQ_IPV6, 1);
+	set_int(s, ZMQ_TCP_KEEPALIVE, 1);
+	set_int(s, ZMQ_TCP_KEEPALIVE_IDLE, 30);
+	set_int(s, ZMQ_TCP_KEEPALIVE_INTVL, 10);
+	set_int(s, ZMQ_TCP_KEEPALIVE_CNT, 3);
+	set_int(s, ZMQ_HEARTBEAT_IVL, 5000);
+	set_int(s, ZMQ_HEARTBEAT_TIMEOUT, 30000);
+	set_int(s, ZMQ_HEARTBEAT_TTL, 30000);
+}
+
 static int socket_open(struct publisher *p, enum socket_id id,
 		       const struct publisher_options *options)
 {
@@ -96,17 +114,9 @@ static int socket_open(struct publisher *p, enum socket_id id,
 	if (messages < 1)
 		messages = 1;
 	set_int(s, ZMQ_SNDHWM, messages > INT32_MAX ? INT32_MAX : (int)messages);
-	set_int(s, ZMQ_LINGER, LINGER_MS);
-	set_int(s, ZMQ_IPV6, 1);
-	set_int(s, ZMQ_TCP_KEEPALIVE, 1);
-	set_int(s, ZMQ_TCP_KEEPALIVE_IDLE, 30);
-	set_int(s, ZMQ_TCP_KEEPALIVE_INTVL, 10);
-	set_int(s, ZMQ_TCP_KEEPALIVE_CNT, 3);
-	set_int(s, ZMQ_HEARTBEAT_IVL, 5000);
-	set_int(s, ZMQ_HEARTBEAT_TIMEOUT, 30000);
-	set_int(s, ZMQ_HEARTBEAT_TTL, 30000);
+	publisher_configure(s);
 	for (int i = 0; i < MAX_ENDPOINTS && options->endpoints[id][i] && !err; i++)
-		err = socket_bind(p, s, options->endpoints[id][i]);
+		err = publisher_bind(p, s, options->endpoints[id][i]);
 	return err;
 }
 

@@ -48,6 +48,8 @@ static void message_open(struct stream *s, unsigned int topic, uint32_t pid, uin
 	s->open_topic = topic;
 	s->open_pid = pid;
 	s->open_events = 0;
+	s->open_n = s->next_n;
+	s->open_time_us = 0;
 	s->open_place = encode_message_begin(&s->open, s->node, s->run, pid, s->next_n,
 					     s->next_seq[topic], lost);
 	s->next_seq[topic] += lost;
@@ -71,7 +73,13 @@ void stream_flush(struct stream *s)
 	}
 	encode_message_end(&s->open, s->open_place, s->open_events);
 	m = &s->messages[s->n_messages++];
+	s->notices = s->open_n == s->last_n ? s->notices + 1 : 0;
+	s->last_n = s->open_n;
 	m->topic = s->open_topic;
+	m->events = s->open_events;
+	m->n = s->open_n;
+	m->notices = s->notices;
+	m->time_us = s->open_time_us;
 	m->len = s->open.size;
 	m->data = msgpack_sbuffer_release(&s->open);
 	s->is_open = false;
@@ -98,6 +106,7 @@ uint64_t stream_event(struct stream *s, unsigned int topic, const struct event_d
 		encode_event(&s->open, event, time_us, values);
 	}
 	s->open_events++;
+	s->open_time_us = time_us;
 	s->next_seq[topic]++;
 	return s->next_n++;
 }

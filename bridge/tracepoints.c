@@ -142,6 +142,7 @@ static int site_bind(struct tracepoints *tps, size_t number, struct probes *prob
 		.tracepoint = number,
 		.offset = note->offset,
 		.semaphore = note->semaphore,
+		.args = note->args,
 		.duration_us = !strcmp(tps->core, "v23-v24") &&
 			       !strcmp(tp->event->topic, "validation.block_connected"),
 	};
@@ -183,6 +184,7 @@ static int start_bind(struct tracepoints *tps, const struct probes *probes)
 	tps->info[tps->n_sites] = (struct site_info){
 		.tracepoint = (uint16_t)tps->start,
 		.offset = probes->entry,
+		.args = "",
 	};
 	tps->n_sites++;
 	return 0;

@@ -33,6 +33,7 @@ struct site_info {
 	bool duration_us; /* block_connected of v23 and v24 counts microseconds */
 	uint64_t offset;
 	uint64_t semaphore;
+	const char *args; /* the note's text; belongs to the probes that were bound */
 };
 
 struct tracepoints {

@@ -1,11 +1,15 @@
 /* See tracer.h. */
 #include <bpf/bpf.h>
 #include <bpf/libbpf.h>
+#include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -33,13 +37,17 @@ struct uprobe_multi_attr {
 	__u32 unused;
 };
 
+/* Everything is used by descriptor, so that what was loaded here and what was pinned by an earlier
+ * process are the same to the rest of the file. */
 struct tracer {
-	struct coretap_bpf *skeleton;
-	struct bpf_program *program;
-	unsigned int features; /* in use */
+	struct coretap_bpf *skeleton; /* NULL: taken over */
+	unsigned int features;	      /* in use */
+	int program, sites, shared_map, rings[N_SOCKETS];
+	struct shared *shared;
 	bool attached;
-	int multi_link; /* -1 = none */
-	struct bpf_link *links[MAX_SITES];
+	int links[MAX_SITES];	     /* of the kernel; -1 = none */
+	struct bpf_link *perf[MAX_SITES]; /* libbpf's half of a perf link made here */
+	char pins[128];		     /* directory, "" = not pinned */
 	char description[64];
 };
 
@@ -96,20 +104,51 @@ static bool uprobe_multi_supported(void)
 	return link == -EBADF;
 }
 
+static struct tracer *tracer_new(void)
+{
+	struct tracer *t = calloc(1, sizeof(*t));
+
+	if (!t)
+		return NULL;
+	t->program = t->sites = t->shared_map = t->rings[SOCKET_LOW] = t->rings[SOCKET_HIGH] = -1;
+	for (size_t i = 0; i < MAX_SITES; i++)
+		t->links[i] = -1;
+	return t;
+}
+
+/* Descriptors of our own: those of the skeleton end with it. */
+static int keep_fd(int fd)
+{
+	return fcntl(fd, F_DUPFD_CLOEXEC, 3);
+}
+
+static int shared_map(struct tracer *t)
+{
+	size_t page = (size_t)sysconf(_SC_PAGESIZE);
+	size_t size = (sizeof(struct shared) + page - 1) / page * page;
+	void *map = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, t->shared_map, 0);
+
+	if (map == MAP_FAILED)
+		return -errno;
+	t->shared = map;
+	return 0;
+}
+
 static int tracer_load(struct tracer *t, const struct tracer_options *options)
 {
 	bool sleepable = t->features & FEATURE_SLEEPABLE;
 	struct coretap_bpf *s = coretap_bpf__open();
+	struct bpf_program *program;
 	int err;
 
 	if (!s)
 		return -errno;
-	t->program = sleepable ? s->progs.capture_sleepable : s->progs.capture_plain;
+	program = sleepable ? s->progs.capture_sleepable : s->progs.capture_plain;
 	bpf_program__set_autoload(s->progs.capture_sleepable, sleepable);
 	bpf_program__set_autoload(s->progs.capture_plain, !sleepable);
 	if (t->features & FEATURE_MULTI)
 		bpf_program__set_expected_attach_type(
-			t->program, (enum bpf_attach_type)ATTACH_TRACE_UPROBE_MULTI);
+			program, (enum bpf_attach_type)ATTACH_TRACE_UPROBE_MULTI);
 	bpf_map__set_max_entries(s->maps.ring_low, (__u32)options->ring_bytes[SOCKET_LOW]);
 	bpf_map__set_max_entries(s->maps.ring_high, (__u32)options->ring_bytes[SOCKET_HIGH]);
 	s->rodata->have_tai = t->features & FEATURE_TAI;
@@ -119,17 +158,32 @@ static int tracer_load(struct tracer *t, const struct tracer_options *options)
 		return err;
 	}
 	t->skeleton = s;
-	return 0;
+	t->program = keep_fd(bpf_program__fd(program));
+	t->sites = keep_fd(bpf_map__fd(s->maps.sites));
+	t->shared_map = keep_fd(bpf_map__fd(s->maps.bss));
+	t->rings[SOCKET_LOW] = keep_fd(bpf_map__fd(s->maps.ring_low));
+	t->rings[SOCKET_HIGH] = keep_fd(bpf_map__fd(s->maps.ring_high));
+	err = shared_map(t);
+	if (!err)
+		t->shared->features = t->features;
+	return err;
+}
+
+static void describe(struct tracer *t)
+{
+	snprintf(t->description, sizeof(t->description), "%s, %s, %s clock",
+		 t->features & FEATURE_MULTI ? "uprobe_multi" : "perf links",
+		 t->features & FEATURE_SLEEPABLE ? "sleepable" : "plain",
+		 t->features & FEATURE_TAI ? "TAI" : "boot");
 }
 
 int tracer_open(struct tracer **tracer, const struct tracer_options *options)
 {
-	struct tracer *t = calloc(1, sizeof(*t));
+	struct tracer *t = tracer_new();
 	int err;
 
 	if (!t)
 		return -ENOMEM;
-	t->multi_link = -1;
 	libbpf_set_print(libbpf_log);
 	err = privilege_check();
 	if (err)
@@ -160,22 +214,42 @@ int tracer_open(struct tracer **tracer, const struct tracer_options *options)
 			  strerror(-err));
 		goto out;
 	}
-	snprintf(t->description, sizeof(t->description), "%s, %s, %s clock",
-		 t->features & FEATURE_MULTI ? "uprobe_multi" : "perf links",
-		 t->features & FEATURE_SLEEPABLE ? "sleepable" : "plain",
-		 t->features & FEATURE_TAI ? "TAI" : "boot");
+	describe(t);
 	*tracer = t;
 	return 0;
 out:
-	free(t);
+	tracer_close(t);
 	return err;
+}
+
+static void fd_close(int *fd)
+{
+	if (*fd >= 0)
+		close(*fd);
+	*fd = -1;
 }
 
 void tracer_close(struct tracer *t)
 {
 	if (!t)
 		return;
-	tracer_detach(t);
+	if (!t->pins[0])
+		tracer_detach(t);
+	for (size_t i = 0; i < MAX_SITES; i++) {
+		fd_close(&t->links[i]);
+		/* Pinned: only libbpf's memory goes, the kernel's link stays. */
+		if (t->perf[i]) {
+			bpf_link__disconnect(t->perf[i]);
+			bpf_link__destroy(t->perf[i]);
+		}
+	}
+	if (t->shared)
+		munmap(t->shared, sizeof(*t->shared));
+	fd_close(&t->program);
+	fd_close(&t->sites);
+	fd_close(&t->shared_map);
+	fd_close(&t->rings[SOCKET_LOW]);
+	fd_close(&t->rings[SOCKET_HIGH]);
 	coretap_bpf__destroy(t->skeleton);
 	free(t);
 }
@@ -184,85 +258,100 @@ static int tracer_attach_multi(struct tracer *t, const struct tracepoints *tps, 
 			       pid_t pid)
 {
 	__u64 offsets[MAX_SITES], semaphores[MAX_SITES], cookies[MAX_SITES];
-	int link;
 
 	for (size_t i = 0; i < tps->n_sites; i++) {
 		offsets[i] = tps->info[i].offset;
 		semaphores[i] = tps->info[i].semaphore;
 		cookies[i] = i;
 	}
-	link = uprobe_multi_create(bpf_program__fd(t->program), path, offsets, semaphores, cookies,
-				   (__u32)tps->n_sites, pid);
-	if (link < 0)
-		return link;
-	t->multi_link = link;
-	return 0;
+	t->links[0] = uprobe_multi_create(t->program, path, offsets, semaphores, cookies,
+					  (__u32)tps->n_sites, pid);
+	return t->links[0] < 0 ? t->links[0] : 0;
 }
 
+/* libbpf's call wants its own object of the program, so only the process that loaded it can. */
 static int tracer_attach_perf(struct tracer *t, const struct tracepoints *tps, const char *path,
 			      pid_t pid)
 {
+	struct bpf_program *program;
+
+	if (!t->skeleton)
+		return -EOPNOTSUPP;
+	program = t->features & FEATURE_SLEEPABLE ? t->skeleton->progs.capture_sleepable :
+						    t->skeleton->progs.capture_plain;
 	for (size_t i = 0; i < tps->n_sites; i++) {
 		LIBBPF_OPTS(bpf_uprobe_opts, opts, .ref_ctr_offset = tps->info[i].semaphore,
 			    .bpf_cookie = i);
 
-		t->links[i] = bpf_program__attach_uprobe_opts(t->program, pid > 0 ? pid : -1, path,
-							      tps->info[i].offset, &opts);
-		if (!t->links[i])
+		t->perf[i] = bpf_program__attach_uprobe_opts(program, pid > 0 ? pid : -1, path,
+							     tps->info[i].offset, &opts);
+		if (!t->perf[i])
 			return -errno;
+		t->links[i] = keep_fd(bpf_link__fd(t->perf[i]));
 	}
 	return 0;
 }
 
 int tracer_attach(struct tracer *t, const struct tracepoints *tps, const char *path, pid_t pid)
 {
-	int map = bpf_map__fd(t->skeleton->maps.sites);
 	int err = 0;
 
 	for (__u32 i = 0; i < tps->n_sites && !err; i++)
-		err = bpf_map_update_elem(map, &i, &tps->sites[i], BPF_ANY);
+		err = bpf_map_update_elem(t->sites, &i, &tps->sites[i], BPF_ANY);
 	if (!err)
-		err = t->features & FEATURE_MULTI ? tracer_attach_multi(t, tps, path, pid)
-						  : tracer_attach_perf(t, tps, path, pid);
+		err = t->features & FEATURE_MULTI ? tracer_attach_multi(t, tps, path, pid) :
+						    tracer_attach_perf(t, tps, path, pid);
 	t->attached = true;
 	if (err) {
 		tracer_detach(t);
 		log_error("%s: cannot attach: %s%s", path, strerror(-err),
 			  err == -EPERM || err == -EACCES ? privilege_hint() : "");
-		return err;
 	}
-	tracer_gate(t, true);
-	return 0;
+	return err;
 }
 
-static void *link_destroy(void *link)
+struct link {
+	struct bpf_link *perf;
+	int fd;
+};
+
+static void *link_release(void *arg)
 {
-	bpf_link__destroy(link);
+	struct link *link = arg;
+
+	if (link->fd >= 0)
+		close(link->fd);
+	if (link->perf)
+		bpf_link__destroy(link->perf);
 	return NULL;
 }
 
 void tracer_detach(struct tracer *t)
 {
 	pthread_t threads[MAX_SITES];
+	struct link links[MAX_SITES];
 	bool started[MAX_SITES] = { false };
 
 	if (!t->attached)
 		return;
 	tracer_gate(t, false);
-	if (t->multi_link >= 0)
-		close(t->multi_link);
-	t->multi_link = -1;
+	if (t->pins[0])
+		tracer_unpin(strrchr(t->pins, '/') + 1);
+	t->pins[0] = '\0';
 	/* Each perf link waits about 100 ms for the kernel; all at once they wait together. */
-	for (size_t i = 0; i < MAX_SITES; i++)
-		if (t->links[i])
-			started[i] = !pthread_create(&threads[i], NULL, link_destroy, t->links[i]);
 	for (size_t i = 0; i < MAX_SITES; i++) {
+		links[i] = (struct link){ t->perf[i], t->links[i] };
+		if (t->perf[i] || t->links[i] >= 0) {
+			started[i] = !pthread_create(&threads[i], NULL, link_release, &links[i]);
+			if (!started[i])
+				link_release(&links[i]);
+		}
+		t->perf[i] = NULL;
+		t->links[i] = -1;
+	}
+	for (size_t i = 0; i < MAX_SITES; i++)
 		if (started[i])
 			pthread_join(threads[i], NULL);
-		else if (t->links[i])
-			bpf_link__destroy(t->links[i]);
-		t->links[i] = NULL;
-	}
 	t->attached = false;
 }
 
@@ -273,23 +362,30 @@ bool tracer_attached(const struct tracer *t)
 
 void tracer_gate(struct tracer *t, bool open)
 {
-	__atomic_store_n(&t->skeleton->bss->shared.gate, open, __ATOMIC_SEQ_CST);
+	__atomic_store_n(&t->shared->gate, open, __ATOMIC_SEQ_CST);
 }
 
 void tracer_only(struct tracer *t, pid_t pid)
 {
-	__atomic_store_n(&t->skeleton->bss->shared.only_pid, (__u32)pid, __ATOMIC_SEQ_CST);
+	__atomic_store_n(&t->shared->only_pid, (__u32)pid, __ATOMIC_SEQ_CST);
 }
 
 int tracer_ring_fd(const struct tracer *t, enum socket_id socket)
 {
-	return bpf_map__fd(socket == SOCKET_LOW ? t->skeleton->maps.ring_low
-						: t->skeleton->maps.ring_high);
+	return t->rings[socket];
+}
+
+size_t tracer_ring_bytes(const struct tracer *t, enum socket_id socket)
+{
+	struct bpf_map_info info = { 0 };
+	__u32 len = sizeof(info);
+
+	return bpf_obj_get_info_by_fd(t->rings[socket], &info, &len) ? 0 : info.max_entries;
 }
 
 const struct shared *tracer_shared(const struct tracer *t)
 {
-	return &t->skeleton->bss->shared;
+	return t->shared;
 }
 
 clockid_t tracer_clock(const struct tracer *t)
@@ -300,4 +396,158 @@ clockid_t tracer_clock(const struct tracer *t)
 const char *tracer_describe(const struct tracer *t)
 {
 	return t->description;
+}
+
+/* ---- staying attached without a process ---- */
+
+/* FNV-1a. Not a secret: it tells one build of the program from another. */
+static uint64_t program_fingerprint(void)
+{
+	size_t size;
+	const uint8_t *bytes = coretap_bpf__elf_bytes(&size);
+	uint64_t hash = 14695981039346656037ULL;
+
+	for (size_t i = 0; i < size; i++)
+		hash = (hash ^ bytes[i]) * 1099511628211ULL;
+	return hash;
+}
+
+static uint32_t map_id(int fd)
+{
+	struct bpf_map_info info = { 0 };
+	__u32 len = sizeof(info);
+
+	return bpf_obj_get_info_by_fd(fd, &info, &len) ? 0 : info.id;
+}
+
+void tracer_identify(const struct tracer *t, struct tracer_identity *identity)
+{
+	memset(identity, 0, sizeof(*identity));
+	identity->layout = RECORD_LAYOUT;
+	identity->features = t->features;
+	for (enum socket_id id = 0; id < N_SOCKETS; id++)
+		identity->ring_ids[id] = map_id(t->rings[id]);
+	identity->program = program_fingerprint();
+}
+
+static const char *const pin_names[] = { "program", "sites", "shared", "ring_low", "ring_high" };
+
+static void pin_fds(struct tracer *t, int *fds[5])
+{
+	fds[0] = &t->program;
+	fds[1] = &t->sites;
+	fds[2] = &t->shared_map;
+	fds[3] = &t->rings[SOCKET_LOW];
+	fds[4] = &t->rings[SOCKET_HIGH];
+}
+
+static int pin_one(const char *directory, const char *name, int fd)
+{
+	char path[192];
+
+	snprintf(path, sizeof(path), "%s/%s", directory, name);
+	return bpf_obj_pin(fd, path) ? -errno : 0;
+}
+
+int tracer_pin(struct tracer *t, const char *label)
+{
+	char name[32];
+	int *fds[5];
+	int err = 0;
+
+	snprintf(t->pins, sizeof(t->pins), TRACER_PIN_ROOT "/%s", label);
+	pin_fds(t, fds);
+	if ((mkdir(TRACER_PIN_ROOT, 0700) && errno != EEXIST) ||
+	    (mkdir(t->pins, 0700) && errno != EEXIST))
+		err = -errno;
+	for (int i = 0; i < 5 && !err; i++)
+		err = pin_one(t->pins, pin_names[i], *fds[i]);
+	/* Links come last: a process that finds them finds the rest. */
+	for (int i = 0; i < MAX_SITES && !err; i++) {
+		snprintf(name, sizeof(name), "link_%03d", i);
+		if (t->links[i] >= 0)
+			err = pin_one(t->pins, name, t->links[i]);
+	}
+	if (err) {
+		log_error("%s: cannot pin: %s; --keep-attached wants a BPF file system there (mount -t bpf bpf /sys/fs/bpf)",
+			  t->pins, strerror(-err));
+		tracer_unpin(label);
+		t->pins[0] = '\0';
+	}
+	return err;
+}
+
+static int pinned_get(const char *directory, const char *name)
+{
+	char path[192];
+	int fd;
+
+	snprintf(path, sizeof(path), "%s/%s", directory, name);
+	fd = bpf_obj_get(path);
+	return fd < 0 ? -errno : fd;
+}
+
+int tracer_resume(struct tracer **tracer, const char *label)
+{
+	struct tracer *t = tracer_new();
+	bool links = false;
+	int *fds[5];
+	int err = 0;
+
+	if (!t)
+		return -ENOMEM;
+	libbpf_set_print(libbpf_log);
+	snprintf(t->pins, sizeof(t->pins), TRACER_PIN_ROOT "/%s", label);
+	if (access(t->pins, F_OK)) {
+		t->pins[0] = '\0';
+		tracer_close(t);
+		return -ENOENT;
+	}
+	pin_fds(t, fds);
+	for (int i = 0; i < 5 && !err; i++) {
+		*fds[i] = pinned_get(t->pins, pin_names[i]);
+		err = *fds[i] < 0 ? -ESTALE : 0;
+	}
+	for (int i = 0; i < MAX_SITES && !err; i++) {
+		char name[32];
+
+		snprintf(name, sizeof(name), "link_%03d", i);
+		t->links[i] = pinned_get(t->pins, name);
+		links |= t->links[i] >= 0;
+	}
+	if (!err && (!links || shared_map(t) || !t->shared->gate))
+		err = -ESTALE;
+	if (err) {
+		tracer_close(t);
+		return err;
+	}
+	t->features = t->shared->features;
+	t->attached = true;
+	describe(t);
+	*tracer = t;
+	return 0;
+}
+
+int tracer_unpin(const char *label)
+{
+	char directory[128], path[400];
+	struct dirent *entry;
+	int n = 0;
+	DIR *dir;
+
+	snprintf(directory, sizeof(directory), TRACER_PIN_ROOT "/%s", label);
+	dir = opendir(directory);
+	if (!dir)
+		return errno == ENOENT ? 0 : -errno;
+	while ((entry = readdir(dir))) {
+		if (entry->d_name[0] == '.')
+			continue;
+		snprintf(path, sizeof(path), "%s/%s", directory, entry->d_name);
+		if (!unlink(path))
+			n++;
+	}
+	closedir(dir);
+	rmdir(directory);
+	rmdir(TRACER_PIN_ROOT);
+	return n;
 }

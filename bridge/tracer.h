@@ -26,8 +26,33 @@ struct tracer_options {
  * -EPERM when a capability is missing, -ENOSYS when the kernel is too old. */
 int tracer_open(struct tracer **tracer, const struct tracer_options *options);
 
-/* Detaches what is attached and frees everything. NULL is fine. */
+/* Detaches what is attached and frees everything; what is pinned stays attached. NULL is fine. */
 void tracer_close(struct tracer *tracer);
+
+/* ---- staying attached without a process ---- */
+
+#define TRACER_PIN_ROOT "/sys/fs/bpf/coretap"
+
+/* What must be the same for a process to take over another one's rings. */
+struct tracer_identity {
+	uint32_t layout;
+	uint32_t features;	 /* enum tracer_feature, in use */
+	uint32_t ring_ids[N_SOCKETS]; /* of the kernel's maps */
+	uint64_t program;	 /* fingerprint of the BPF object */
+};
+
+void tracer_identify(const struct tracer *tracer, struct tracer_identity *identity);
+
+/* Pins everything under TRACER_PIN_ROOT/label, so that it outlives this process. From then on
+ * tracer_detach removes the pins too. Returns 0 or -errno, said in the log; nothing is pinned then. */
+int tracer_pin(struct tracer *tracer, const char *label);
+
+/* Takes over what is pinned under label. Returns 0; -ENOENT when nothing is pinned; or -ESTALE
+ * when something is missing or another coretapd made it: call tracer_unpin. */
+int tracer_resume(struct tracer **tracer, const char *label);
+
+/* Removes the pins of label: the kernel detaches soon after. Returns how many there were or -errno. */
+int tracer_unpin(const char *label);
 
 /* Attaches all sites of tps to the executable at path; pid > 0 limits it to that process.
  * Returns 0 or -errno, said in the log; then nothing is attached. */
@@ -37,13 +62,14 @@ void tracer_detach(struct tracer *tracer);
 bool tracer_attached(const struct tracer *tracer);
 
 /* The gate opens after the last attach and closes before the first detach, so that all tracepoints
- * begin and end at one instant. tracer_attach and tracer_detach do both. */
+ * begin and end at one instant. tracer_detach closes it itself. */
 void tracer_gate(struct tracer *tracer, bool open);
 
 /* Records only this process; 0 = every process of the binary. */
 void tracer_only(struct tracer *tracer, pid_t pid);
 
 int tracer_ring_fd(const struct tracer *tracer, enum socket_id socket);
+size_t tracer_ring_bytes(const struct tracer *tracer, enum socket_id socket);
 const struct shared *tracer_shared(const struct tracer *tracer);
 
 /* The clock of record.time_ns. */

@@ -48,6 +48,27 @@ const char *field_type_name(enum field_type type)
 	return names[type];
 }
 
+const char *field_wire_type(enum field_type type)
+{
+	static const char *const names[] = {
+		[TYPE_UINT] = "uint",
+		[TYPE_INT] = "int",
+		[TYPE_US_TO_NS] = "int",
+		[TYPE_BOOL] = "bool",
+		[TYPE_HASH] = "bin",
+		[TYPE_TEXT] = "str",
+		[TYPE_NETWORK] = "str",
+		[TYPE_PAYLOAD] = "bin",
+		[TYPE_ALIAS] = "bin",
+		[TYPE_SELECT] = "bool",
+		[TYPE_HASHES] = "array of bin",
+		[TYPE_UINTS] = "array of uint",
+		[TYPE_INTS] = "array of int",
+		[TYPE_CONFLICTS] = "map",
+	};
+	return names[type];
+}
+
 const char *socket_name(enum socket_id socket)
 {
 	return socket == SOCKET_LOW ? "low" : "high";

@@ -67,6 +67,10 @@ const struct event_desc *catalogue_find(const char *topic, size_t len);
 const char *field_type_name(enum field_type type);
 const char *socket_name(enum socket_id socket);
 
+/* The msgpack type that carries a field: "uint", "int", "bool", "bin", "str", "array of bin",
+ * "array of uint", "array of int" or "map". */
+const char *field_wire_type(enum field_type type);
+
 /* Text of TYPE_NETWORK, as RPC prints it; "unknown" for a number that no version defines. */
 const char *network_name(uint64_t number);
 

@@ -278,3 +278,61 @@ void encode_status(msgpack_sbuffer *out, const struct bridge_status *s)
 	for (size_t i = 0; i < s->n_ignored; i++)
 		msgpack_pack_uint64(&pk, s->ignored[i]);
 }
+
+static void pack_pair(msgpack_packer *pk, const char *key, const char *text)
+{
+	pack_key(pk, key);
+	pack_text(pk, text);
+}
+
+static void pack_flag(msgpack_packer *pk, const char *key, bool flag)
+{
+	pack_key(pk, key);
+	if (flag)
+		msgpack_pack_true(pk);
+	else
+		msgpack_pack_false(pk);
+}
+
+static void pack_field(msgpack_packer *pk, const struct event_desc *event,
+		       const struct field_desc *field)
+{
+	msgpack_pack_map(pk, 6);
+	pack_pair(pk, "name", field->name);
+	pack_pair(pk, "type", field_type_name(field->type));
+	pack_pair(pk, "wire", field_wire_type(field->type));
+	pack_pair(pk, "unit", field->unit);
+	pack_key(pk, "since");
+	msgpack_pack_uint64(pk, field->since ? field->since : event->since);
+	pack_pair(pk, "doc", field->doc);
+}
+
+void encode_catalogue(msgpack_sbuffer *out, const struct event_desc *const *events, size_t n)
+{
+	msgpack_packer pk;
+
+	msgpack_packer_init(&pk, out, msgpack_sbuffer_write);
+	msgpack_pack_array(&pk, n);
+	for (size_t i = 0; i < n; i++) {
+		const struct event_desc *event = events[i];
+		size_t published = 0;
+
+		for (unsigned int f = 0; f < event->n_fields; f++)
+			published += event->fields[f].type != TYPE_SELECT;
+		msgpack_pack_map(&pk, 9);
+		pack_pair(&pk, "topic", event->topic);
+		pack_pair(&pk, "provider", event->provider);
+		pack_pair(&pk, "name", event->name);
+		pack_pair(&pk, "socket", socket_name(event->socket));
+		pack_key(&pk, "since");
+		msgpack_pack_uint64(&pk, event->since);
+		pack_flag(&pk, "derived", event->flags & EVENT_DERIVED);
+		pack_flag(&pk, "opt_in", event->flags & EVENT_OPT_IN);
+		pack_pair(&pk, "doc", event->doc);
+		pack_key(&pk, "fields");
+		msgpack_pack_array(&pk, published);
+		for (unsigned int f = 0; f < event->n_fields; f++)
+			if (event->fields[f].type != TYPE_SELECT)
+				pack_field(&pk, event, &event->fields[f]);
+	}
+}

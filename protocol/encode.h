@@ -87,4 +87,7 @@ struct bridge_status {
 
 void encode_status(msgpack_sbuffer *out, const struct bridge_status *status);
 
+/* Events of the catalogue as an array of maps: what events.json has under "events". */
+void encode_catalogue(msgpack_sbuffer *out, const struct event_desc *const *events, size_t n);
+
 #endif

@@ -1,0 +1,152 @@
+/* From records to events: which process counts, what derives from the order of records, and the
+ * numbers that each event gets. */
+#include <string.h>
+
+#include "bridge.h"
+#include "log.h"
+
+static uint64_t record_time_us(const struct bridge *b, uint64_t time_ns)
+{
+	return (time_ns + b->clock_offset_ns) / 1000;
+}
+
+/* ---- derived events ---- */
+
+static void derived(struct bridge *b, unsigned int topic, uint32_t pid, uint64_t time_us,
+		    const struct value *values)
+{
+	const struct tracepoint *tp = &b->tps.table[topic];
+
+	if (tp->selected)
+		stream_event(&b->streams[tp->event->socket], topic, tp->event, pid, 0, time_us,
+			     values);
+}
+
+static struct value text_value(const char *text)
+{
+	return (struct value){ .state = VALUE_SET, .bytes = { text, strlen(text) } };
+}
+
+static void node_tell(struct bridge *b, unsigned int topic, uint64_t time_us)
+{
+	const struct process *p = &b->node.process;
+	const struct value values[] = {
+		text_value(p->binary),
+		text_value(b->binary.probes.build_id),
+		{ .state = p->started_at ? VALUE_SET : VALUE_NIL, .u = p->started_at },
+		text_value(b->tps.core),
+	};
+
+	derived(b, topic, (uint32_t)p->pid, time_us, values);
+}
+
+void intake_node_started(struct bridge *b, uint64_t time_us)
+{
+	log_info("node: process %d (%s)", b->node.process.pid, b->node.process.binary);
+	node_tell(b, b->started_topic, time_us);
+}
+
+void intake_evictions(struct bridge *b, bool complete, bool final)
+{
+	struct value values[MAX_FIELDS];
+
+	evictions_values(&b->evictions, complete, final, values);
+	derived(b, b->evictions_topic, b->evictions.state.pid,
+		record_time_us(b, b->evictions.state.last_time_ns), values);
+	b->evictions.state.told = true;
+	if (final)
+		evictions_close(&b->evictions);
+}
+
+/* Nothing of the process is left in the rings. */
+void intake_node_ended(struct bridge *b, uint64_t time_us)
+{
+	if (b->evictions.state.open)
+		intake_evictions(b, evictions_sound(&b->evictions), true);
+	node_tell(b, b->exited_topic, time_us);
+	log_info("node: process %d is gone", b->node.process.pid);
+	node_gone(&b->node);
+	b->node_exited = false;
+	if (b->node.fixed)
+		b->stopping = true;
+}
+
+/* ---- records ---- */
+
+/* Whether a record counts: it comes from the node, or from the node's next process. */
+static bool record_accept(struct bridge *b, const struct record *record)
+{
+	bool starting = record->probe == b->tps.start;
+	uint64_t time_us = record_time_us(b, record->time_ns);
+
+	switch (node_judge(&b->node, (pid_t)record->pid, starting)) {
+	case NODE_KNOWN:
+		return !starting;
+	case NODE_OTHER:
+		b->skipped[record->probe % MAX_PROBES]++;
+		return false;
+	case NODE_NEW:
+		break;
+	}
+	if (b->node.process.pid)
+		intake_node_ended(b, time_us);
+	/* One that is gone by now is told so once its records are read. */
+	b->node_exited = !node_follow(&b->node, (pid_t)record->pid, time_us / 1000000);
+	bridge_watch(b, b->node.pidfd);
+	intake_node_started(b, time_us);
+	return !starting;
+}
+
+static void record_low(struct bridge *b, const struct record *record, const struct tracepoint *tp,
+		       struct value *values, uint64_t time_us)
+{
+	struct evictions *e = &b->evictions;
+	enum eviction_kind kind = evictions_kind(tp->event, values);
+	bool complete;
+	uint64_t n = 0;
+
+	if (evictions_ended(e, kind, record->ring_lost, &complete))
+		intake_evictions(b, complete, true);
+	if (kind == EVICTION_BLOCK || kind == EVICTION_CONFLICT)
+		values[tp->event->n_fields - 1] = evictions_height(e, kind);
+	if (tp->selected)
+		n = stream_event(&b->streams[SOCKET_LOW], record->probe, tp->event, record->pid,
+				 record->probe_lost, time_us, values);
+	if (evictions_add(e, kind, values, n, record->pid, record->time_ns))
+		intake_evictions(b, evictions_sound(e), true);
+}
+
+static void record_handle(struct bridge *b, const struct record *record)
+{
+	const struct tracepoint *tp;
+	struct value values[MAX_FIELDS];
+	uint64_t time_us = record_time_us(b, record->time_ns);
+
+	if (!record_accept(b, record))
+		return;
+	tp = tracepoints_of(&b->tps, record);
+	if (!tp)
+		return;
+	tracepoints_values(&b->tps, record, values);
+	if (tp->event->socket == SOCKET_LOW)
+		record_low(b, record, tp, values, time_us);
+	else if (tp->selected)
+		stream_event(&b->streams[SOCKET_HIGH], record->probe, tp->event, record->pid,
+			     record->probe_lost, time_us, values);
+}
+
+unsigned int intake_read(struct bridge *b, enum socket_id id, unsigned int max, bool *drained)
+{
+	unsigned int n = 0;
+	uint32_t len;
+	bool busy = false;
+	const struct record *record;
+
+	while (n < max && (record = ring_next(&b->rings[id], &len, &busy))) {
+		if (len >= sizeof(*record))
+			record_handle(b, record);
+		n++;
+	}
+	*drained = n < max && !busy;
+	return n;
+}

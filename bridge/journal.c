@@ -1,0 +1,740 @@
+/* See journal.h. */
+#include <endian.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <lmdb.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include "journal.h"
+#include "log.h"
+
+#define FLOOR_BYTES ((size_t)1 << 20)
+
+/* Of the map. The rest is for pages that a transaction frees and the next one takes. */
+#define LIVE_PERCENT 80
+
+struct journal {
+	MDB_env *env;
+	MDB_dbi messages[N_SOCKETS];
+	MDB_dbi meta, runs, evictions;
+	size_t limit[N_SOCKETS]; /* live bytes */
+	size_t page;
+	char directory[4096];
+};
+
+/* Big-endian, so that byte order is numeric order. */
+struct key {
+	uint64_t run, n;
+	uint32_t notices;
+} __attribute__((packed));
+
+/* In front of each message: topic and body follow. */
+struct head {
+	uint64_t time_us;
+	uint32_t events;
+	uint32_t topic_len;
+};
+
+static const char BOOT_KEY[] = "boot", STATE_KEY[] = "state", REMEMBERED_KEY[] = "remembered";
+
+static int to_errno(int rc)
+{
+	if (rc == MDB_SUCCESS)
+		return 0;
+	if (rc == MDB_NOTFOUND)
+		return -ENOENT;
+	if (rc == MDB_MAP_FULL || rc == MDB_TXN_FULL)
+		return -ENOSPC;
+	return rc > 0 ? -rc : -EIO;
+}
+
+static struct key key_make(uint64_t run, uint64_t n, uint32_t notices)
+{
+	return (struct key){ htobe64(run), htobe64(n), htobe32(notices) };
+}
+
+static MDB_val text_val(const char *text)
+{
+	return (MDB_val){ strlen(text), (void *)text };
+}
+
+/* ---- opening ---- */
+
+static void files_remove(const char *directory)
+{
+	static const char *const names[] = { "data.mdb", "lock.mdb" };
+	char path[4200];
+
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+		snprintf(path, sizeof(path), "%s/%s", directory, names[i]);
+		unlink(path);
+	}
+}
+
+static void boot_id(char *id, size_t size)
+{
+	int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+	ssize_t n = fd < 0 ? 0 : read(fd, id, size - 1);
+
+	if (fd >= 0)
+		close(fd);
+	id[n > 0 ? n : 0] = '\0';
+}
+
+/* Every block of the file must exist before the map is written to: a page that the disk has no room
+ * for would be a SIGBUS. */
+static int preallocate(const char *directory, size_t bytes)
+{
+	char path[4200];
+	int fd, err;
+
+	snprintf(path, sizeof(path), "%s/data.mdb", directory);
+	fd = open(path, O_RDWR | O_CLOEXEC);
+	if (fd < 0)
+		return -errno;
+	err = -posix_fallocate(fd, 0, (off_t)bytes);
+	close(fd);
+	return err;
+}
+
+static int tables_open(struct journal *j)
+{
+	static const char *const names[N_SOCKETS] = { "low", "high" };
+	MDB_txn *txn;
+	int rc = mdb_txn_begin(j->env, NULL, 0, &txn);
+
+	if (rc)
+		return rc;
+	for (enum socket_id id = 0; id < N_SOCKETS && !rc; id++)
+		rc = mdb_dbi_open(txn, names[id], MDB_CREATE, &j->messages[id]);
+	if (!rc)
+		rc = mdb_dbi_open(txn, "meta", MDB_CREATE, &j->meta);
+	if (!rc)
+		rc = mdb_dbi_open(txn, "runs", MDB_CREATE, &j->runs);
+	if (!rc)
+		rc = mdb_dbi_open(txn, "evictions", MDB_CREATE, &j->evictions);
+	if (rc) {
+		mdb_txn_abort(txn);
+		return rc;
+	}
+	return mdb_txn_commit(txn);
+}
+
+/* Marks a new journal with this boot, or finds that it is of another one. */
+static int boot_check(struct journal *j, bool *other)
+{
+	char id[64];
+	MDB_val key = text_val(BOOT_KEY), value;
+	MDB_txn *txn;
+	int rc;
+
+	boot_id(id, sizeof(id));
+	rc = mdb_txn_begin(j->env, NULL, 0, &txn);
+	if (rc)
+		return rc;
+	rc = mdb_get(txn, j->meta, &key, &value);
+	*other = !rc && (value.mv_size != strlen(id) || memcmp(value.mv_data, id, value.mv_size));
+	if (rc == MDB_NOTFOUND) {
+		value = text_val(id);
+		rc = mdb_put(txn, j->meta, &key, &value, 0);
+	}
+	if (rc || *other) {
+		mdb_txn_abort(txn);
+		return rc;
+	}
+	return mdb_txn_commit(txn);
+}
+
+static int env_open(struct journal *j, size_t bytes)
+{
+	int rc = mdb_env_create(&j->env);
+	int err;
+
+	if (rc)
+		return to_errno(rc);
+	mdb_env_set_maxdbs(j->env, 8);
+	mdb_env_set_mapsize(j->env, bytes);
+	/* One thread, one process (the label's lock): LMDB needs no lock of its own. */
+	rc = mdb_env_open(j->env, j->directory, MDB_WRITEMAP | MDB_NOSYNC | MDB_NOLOCK, 0640);
+	if (rc) {
+		err = to_errno(rc);
+		goto out;
+	}
+	err = preallocate(j->directory, bytes);
+	if (err)
+		goto out;
+	err = to_errno(tables_open(j));
+	if (!err)
+		return 0;
+out:
+	mdb_env_close(j->env);
+	j->env = NULL;
+	return err;
+}
+
+/* In a file system that is memory, or that others need too, take no more than a quarter of what is
+ * free now; what an old journal occupies counts as free. */
+static size_t room(const char *directory)
+{
+	struct statvfs fs;
+	struct stat st;
+	char path[4200];
+	size_t own = 0;
+
+	snprintf(path, sizeof(path), "%s/data.mdb", directory);
+	if (!stat(path, &st))
+		own = (size_t)st.st_blocks * 512;
+	if (strncmp(directory, "/run/", 5) || statvfs(directory, &fs))
+		return SIZE_MAX;
+	return (fs.f_bavail * fs.f_frsize + own) / 4;
+}
+
+/* A journal of other sizes cannot be shrunk in place, so it is made anew when sizes change. */
+static bool fits(const char *directory, size_t bytes)
+{
+	char path[4200];
+	struct stat st;
+
+	snprintf(path, sizeof(path), "%s/data.mdb", directory);
+	return !stat(path, &st) && (size_t)st.st_size == bytes;
+}
+
+static int directory_make(const char *directory)
+{
+	struct stat st;
+
+	if (mkdir(directory, 0750) && errno != EEXIST)
+		return -errno;
+	if (stat(directory, &st))
+		return -errno;
+	return S_ISDIR(st.st_mode) ? 0 : -ENOTDIR;
+}
+
+static int try_sizes(struct journal *j, const size_t bytes[N_SOCKETS])
+{
+	size_t total = (bytes[SOCKET_LOW] + bytes[SOCKET_HIGH]) / j->page * j->page;
+	bool other = false;
+	int err;
+
+	if (!fits(j->directory, total))
+		files_remove(j->directory);
+	err = env_open(j, total);
+	/* What cannot be read is made anew: it only ever served replay. */
+	if (err == -EIO || err == -EINVAL) {
+		files_remove(j->directory);
+		err = env_open(j, total);
+	}
+	if (err)
+		return err;
+	err = to_errno(boot_check(j, &other));
+	if (!err && !other)
+		return 0;
+	mdb_env_close(j->env);
+	j->env = NULL;
+	files_remove(j->directory);
+	if (err)
+		return err;
+	err = env_open(j, total);
+	return err ? err : to_errno(boot_check(j, &other));
+}
+
+int journal_open(struct journal **journal, const char *directory, const size_t bytes[N_SOCKETS],
+		 bool *halved)
+{
+	struct journal *j = calloc(1, sizeof(*j));
+	size_t sizes[N_SOCKETS] = { bytes[SOCKET_LOW], bytes[SOCKET_HIGH] };
+	size_t available;
+	int err = -ENOMEM;
+
+	*halved = false;
+	if (!j)
+		return err;
+	j->page = (size_t)sysconf(_SC_PAGESIZE);
+	snprintf(j->directory, sizeof(j->directory), "%s", directory);
+	err = directory_make(directory);
+	if (err)
+		goto out;
+	available = room(directory);
+	err = -ENOSPC;
+	while (err == -ENOSPC && sizes[SOCKET_LOW] + sizes[SOCKET_HIGH] >= FLOOR_BYTES) {
+		if (sizes[SOCKET_LOW] + sizes[SOCKET_HIGH] <= available)
+			err = try_sizes(j, sizes);
+		if (err != -ENOSPC)
+			break;
+		files_remove(directory);
+		*halved = true;
+		sizes[SOCKET_LOW] /= 2;
+		sizes[SOCKET_HIGH] /= 2;
+	}
+	if (err)
+		goto out;
+	if (*halved)
+		log_warning("journal %s: no room for the sizes asked for, made with %zu MiB for low and %zu MiB for high",
+			    directory, sizes[SOCKET_LOW] >> 20, sizes[SOCKET_HIGH] >> 20);
+	for (enum socket_id id = 0; id < N_SOCKETS; id++)
+		j->limit[id] = sizes[id] / 100 * LIVE_PERCENT;
+	*journal = j;
+	return 0;
+out:
+	log_warning("journal %s: %s: going on without one, so nothing can be replayed; free some room, or choose another place with --journal",
+		    directory, strerror(-err));
+	journal_close(j);
+	return err;
+}
+
+void journal_close(struct journal *j)
+{
+	if (!j)
+		return;
+	if (j->env)
+		mdb_env_close(j->env);
+	free(j);
+}
+
+/* ---- writing ---- */
+
+static size_t live_bytes(struct journal *j, MDB_txn *txn, enum socket_id id)
+{
+	MDB_stat stat;
+
+	if (mdb_stat(txn, j->messages[id], &stat))
+		return 0;
+	return (stat.ms_branch_pages + stat.ms_leaf_pages + stat.ms_overflow_pages) * stat.ms_psize;
+}
+
+/* Drops the oldest messages of a socket until at most limit bytes are left. */
+static int prune(struct journal *j, MDB_txn *txn, enum socket_id id, size_t limit)
+{
+	MDB_cursor *cursor;
+	MDB_val key, value;
+	int rc;
+
+	if (live_bytes(j, txn, id) <= limit)
+		return 0;
+	rc = mdb_cursor_open(txn, j->messages[id], &cursor);
+	while (!rc && live_bytes(j, txn, id) > limit) {
+		rc = mdb_cursor_get(cursor, &key, &value, MDB_FIRST);
+		if (!rc)
+			rc = mdb_cursor_del(cursor, 0);
+	}
+	mdb_cursor_close(cursor);
+	return rc == MDB_NOTFOUND ? 0 : rc;
+}
+
+static int messages_append(struct journal *j, MDB_txn *txn, enum socket_id id,
+			   const struct journal_entry *entry)
+{
+	const struct stream *s = entry->streams[id];
+
+	for (size_t i = 0; i < s->n_messages; i++) {
+		const struct message *m = &s->messages[i];
+		const char *topic = entry->topic(entry->arg, m->topic);
+		struct key key = key_make(entry->run, m->n, m->notices);
+		struct head head = { m->time_us, m->events, (uint32_t)strlen(topic) };
+		MDB_val k = { sizeof(key), &key };
+		MDB_val v = { sizeof(head) + head.topic_len + m->len, NULL };
+		/* Runs and positions only grow, so each key is the greatest so far. */
+		int rc = mdb_put(txn, j->messages[id], &k, &v, MDB_APPEND | MDB_RESERVE);
+		uint8_t *at = v.mv_data;
+
+		if (rc)
+			return rc;
+		memcpy(at, &head, sizeof(head));
+		memcpy(at + sizeof(head), topic, head.topic_len);
+		memcpy(at + sizeof(head) + head.topic_len, m->data, m->len);
+	}
+	return s->n_messages ? prune(j, txn, id, j->limit[id]) : 0;
+}
+
+/* Only what came since the last transaction: a list of thousands is not written again each time. */
+static int evictions_append(struct journal *j, MDB_txn *txn, const struct evictions *e)
+{
+	uint64_t at = htobe64(e->block.n + e->conflict.n);
+	MDB_val key = { sizeof(at), &at }, value;
+	int rc = 0;
+
+	if (e->restart)
+		rc = mdb_drop(txn, j->evictions, 0);
+	if (!rc && e->n_unsaved) {
+		value = (MDB_val){ e->n_unsaved * sizeof(*e->unsaved), e->unsaved };
+		rc = mdb_put(txn, j->evictions, &key, &value, 0);
+	}
+	if (!rc && e->save_remembered) {
+		key = text_val(REMEMBERED_KEY);
+		value = (MDB_val){ sizeof(e->remembered), (void *)e->remembered };
+		rc = mdb_put(txn, j->meta, &key, &value, 0);
+	}
+	return rc;
+}
+
+static int entry_write(struct journal *j, MDB_txn *txn, const struct journal_entry *entry)
+{
+	MDB_val key = text_val(STATE_KEY);
+	MDB_val value = { entry->state_size, (void *)entry->state };
+	int rc = 0;
+
+	for (enum socket_id id = 0; id < N_SOCKETS && !rc; id++)
+		rc = messages_append(j, txn, id, entry);
+	if (!rc && entry->evictions)
+		rc = evictions_append(j, txn, entry->evictions);
+	if (!rc)
+		rc = mdb_put(txn, j->meta, &key, &value, 0);
+	return rc;
+}
+
+/* The map is full although the live bytes are bounded: large values fragment it. Drops a tenth. */
+static int make_room(struct journal *j)
+{
+	MDB_txn *txn;
+	int rc = mdb_txn_begin(j->env, NULL, 0, &txn);
+
+	for (enum socket_id id = 0; id < N_SOCKETS && !rc; id++)
+		rc = prune(j, txn, id, live_bytes(j, txn, id) / 10 * 9);
+	if (rc) {
+		mdb_txn_abort(txn);
+		return rc;
+	}
+	return mdb_txn_commit(txn);
+}
+
+int journal_write(struct journal *j, const struct journal_entry *entry)
+{
+	int rc = MDB_MAP_FULL;
+
+	/* Twenty tenths: whatever fits at all fits then. */
+	for (int attempt = 0; attempt < 20 && rc == MDB_MAP_FULL; attempt++) {
+		MDB_txn *txn;
+
+		if (attempt && (rc = make_room(j)))
+			break;
+		rc = mdb_txn_begin(j->env, NULL, 0, &txn);
+		if (rc)
+			break;
+		rc = entry_write(j, txn, entry);
+		if (rc)
+			mdb_txn_abort(txn);
+		else
+			rc = mdb_txn_commit(txn);
+	}
+	if (!rc && entry->evictions)
+		evictions_saved(entry->evictions);
+	return to_errno(rc);
+}
+
+int journal_run(struct journal *j, uint64_t run, bool ended, const void *heads, size_t len)
+{
+	uint64_t number = htobe64(run);
+	MDB_val key = { sizeof(number), &number }, value = { len + 1, NULL };
+	MDB_txn *txn;
+	int rc = mdb_txn_begin(j->env, NULL, 0, &txn);
+
+	if (rc)
+		return to_errno(rc);
+	rc = mdb_put(txn, j->runs, &key, &value, MDB_RESERVE);
+	if (rc) {
+		mdb_txn_abort(txn);
+		return to_errno(rc);
+	}
+	*(uint8_t *)value.mv_data = ended;
+	memcpy((uint8_t *)value.mv_data + 1, heads, len);
+	return to_errno(mdb_txn_commit(txn));
+}
+
+/* ---- reading ---- */
+
+static int read_begin(struct journal *j, MDB_txn **txn)
+{
+	return to_errno(mdb_txn_begin(j->env, NULL, MDB_RDONLY, txn));
+}
+
+int journal_state(struct journal *j, void *state, size_t size)
+{
+	MDB_val key = text_val(STATE_KEY), value;
+	MDB_txn *txn;
+	int err = read_begin(j, &txn);
+
+	if (err)
+		return err;
+	err = to_errno(mdb_get(txn, j->meta, &key, &value));
+	if (!err && value.mv_size != size)
+		err = -ENOENT;
+	if (!err)
+		memcpy(state, value.mv_data, size);
+	mdb_txn_abort(txn);
+	return err;
+}
+
+int journal_restore(struct journal *j, struct evictions *e)
+{
+	MDB_val key = text_val(REMEMBERED_KEY), value;
+	MDB_cursor *cursor;
+	MDB_txn *txn;
+	int rc = read_begin(j, &txn);
+
+	if (rc)
+		return rc;
+	rc = mdb_get(txn, j->meta, &key, &value);
+	if (!rc && value.mv_size == sizeof(e->remembered))
+		memcpy(e->remembered, value.mv_data, value.mv_size);
+	rc = mdb_cursor_open(txn, j->evictions, &cursor);
+	while (!rc && !(rc = mdb_cursor_get(cursor, &key, &value, MDB_NEXT))) {
+		for (size_t at = 0; at + sizeof(struct evictions_entry) <= value.mv_size;
+		     at += sizeof(struct evictions_entry)) {
+			struct evictions_entry entry;
+
+			memcpy(&entry, (uint8_t *)value.mv_data + at, sizeof(entry));
+			evictions_restore_entry(e, &entry);
+		}
+	}
+	mdb_cursor_close(cursor);
+	mdb_txn_abort(txn);
+	return rc == MDB_NOTFOUND ? 0 : to_errno(rc);
+}
+
+static struct journal_message message_of(const struct key *key, const MDB_val *value)
+{
+	struct head head;
+	const uint8_t *at = value->mv_data;
+
+	memcpy(&head, at, sizeof(head));
+	return (struct journal_message){
+		.topic = (const char *)at + sizeof(head),
+		.topic_len = head.topic_len,
+		.body = at + sizeof(head) + head.topic_len,
+		.len = value->mv_size - sizeof(head) - head.topic_len,
+		.n = be64toh(key->n),
+		.events = head.events,
+	};
+}
+
+static uint64_t time_of(const MDB_val *value)
+{
+	struct head head;
+
+	memcpy(&head, value->mv_data, sizeof(head));
+	return head.time_us;
+}
+
+/* Puts the cursor on the first message at or after (run, n), any run when at its end. */
+static int seek(MDB_cursor *cursor, uint64_t run, uint64_t n, struct key *found, MDB_val *value)
+{
+	struct key key = key_make(run, n, 0);
+	MDB_val k = { sizeof(key), &key };
+	int rc = mdb_cursor_get(cursor, &k, value, MDB_SET_RANGE);
+
+	if (!rc)
+		memcpy(found, k.mv_data, sizeof(*found));
+	return rc;
+}
+
+static int step(MDB_cursor *cursor, MDB_cursor_op op, struct key *found, MDB_val *value)
+{
+	MDB_val k;
+	int rc = mdb_cursor_get(cursor, &k, value, op);
+
+	if (!rc)
+		memcpy(found, k.mv_data, sizeof(*found));
+	return rc;
+}
+
+/* The last message of a run. */
+static int seek_last(MDB_cursor *cursor, uint64_t run, struct key *found, MDB_val *value)
+{
+	int rc = seek(cursor, run + 1, 0, found, value);
+
+	rc = step(cursor, rc == MDB_NOTFOUND ? MDB_LAST : MDB_PREV, found, value);
+	return !rc && be64toh(found->run) != run ? MDB_NOTFOUND : rc;
+}
+
+static int bounds(MDB_cursor *cursor, uint64_t run, uint64_t *first, uint64_t *last)
+{
+	struct key key;
+	MDB_val value;
+	int rc = seek(cursor, run, 0, &key, &value);
+
+	if (!rc && be64toh(key.run) != run)
+		rc = MDB_NOTFOUND;
+	if (rc)
+		return rc;
+	*first = be64toh(key.n);
+	rc = seek_last(cursor, run, &key, &value);
+	if (!rc) {
+		struct journal_message m = message_of(&key, &value);
+
+		*last = m.n + m.events - 1;
+	}
+	return rc;
+}
+
+int journal_bounds(struct journal *j, enum socket_id id, uint64_t run, uint64_t *first,
+		   uint64_t *last)
+{
+	MDB_cursor *cursor;
+	MDB_txn *txn;
+	int rc = read_begin(j, &txn);
+
+	if (rc)
+		return rc;
+	rc = mdb_cursor_open(txn, j->messages[id], &cursor);
+	if (!rc) {
+		rc = bounds(cursor, run, first, last);
+		mdb_cursor_close(cursor);
+	}
+	mdb_txn_abort(txn);
+	return to_errno(rc);
+}
+
+/* Events of one run are in time order but for a few microseconds between threads. */
+static int since_in_run(MDB_cursor *cursor, uint64_t run, uint64_t time_us, uint64_t *n)
+{
+	uint64_t low, high;
+	struct key key;
+	MDB_val value;
+	int rc = bounds(cursor, run, &low, &high);
+
+	if (rc)
+		return rc;
+	rc = seek_last(cursor, run, &key, &value);
+	if (rc || time_of(&value) < time_us)
+		return MDB_NOTFOUND;
+	/* The first message whose last event is late enough lies in [low, high]. */
+	while (low < high) {
+		uint64_t middle = low + (high - low) / 2;
+
+		rc = seek(cursor, run, middle, &key, &value);
+		if (rc || be64toh(key.run) != run || be64toh(key.n) > high)
+			high = middle;
+		else if (time_of(&value) >= time_us)
+			high = middle;
+		else
+			low = be64toh(key.n) + 1;
+	}
+	*n = low;
+	return 0;
+}
+
+int journal_since(struct journal *j, enum socket_id id, uint64_t time_us, uint64_t *run,
+		  uint64_t *n)
+{
+	uint64_t at = *run;
+	MDB_cursor *cursor;
+	struct key key;
+	MDB_val value;
+	MDB_txn *txn;
+	int rc = read_begin(j, &txn);
+
+	if (rc)
+		return rc;
+	rc = mdb_cursor_open(txn, j->messages[id], &cursor);
+	if (!rc) {
+		if (*run) {
+			rc = since_in_run(cursor, *run, time_us, n);
+		} else {
+			while (!(rc = seek(cursor, at, 0, &key, &value))) {
+				*run = be64toh(key.run);
+				rc = since_in_run(cursor, *run, time_us, n);
+				if (rc != MDB_NOTFOUND)
+					break;
+				at = *run + 1;
+			}
+		}
+		mdb_cursor_close(cursor);
+	}
+	mdb_txn_abort(txn);
+	return to_errno(rc);
+}
+
+int journal_read(struct journal *j, enum socket_id id, uint64_t run, uint64_t n,
+		 bool (*found)(void *arg, const struct journal_message *message), void *arg)
+{
+	MDB_cursor *cursor;
+	struct key key;
+	MDB_val value;
+	MDB_txn *txn;
+	int rc = read_begin(j, &txn);
+
+	if (rc)
+		return rc;
+	rc = mdb_cursor_open(txn, j->messages[id], &cursor);
+	if (rc)
+		goto out;
+	rc = seek(cursor, run, n, &key, &value);
+	/* The message before may still reach to n. */
+	if ((!rc && (be64toh(key.run) != run || be64toh(key.n) > n)) || rc == MDB_NOTFOUND) {
+		struct key before;
+		MDB_val its;
+		int none = step(cursor, rc ? MDB_LAST : MDB_PREV, &before, &its);
+
+		if (!none && be64toh(before.run) == run &&
+		    be64toh(before.n) + message_of(&before, &its).events > n)
+			rc = step(cursor, MDB_GET_CURRENT, &key, &value);
+		else
+			rc = seek(cursor, run, n, &key, &value);
+	}
+	while (!rc && be64toh(key.run) == run) {
+		struct journal_message message = message_of(&key, &value);
+
+		if (!found(arg, &message))
+			break;
+		rc = step(cursor, MDB_NEXT, &key, &value);
+	}
+	mdb_cursor_close(cursor);
+out:
+	mdb_txn_abort(txn);
+	return rc == MDB_NOTFOUND ? 0 : to_errno(rc);
+}
+
+/* The smallest run at or after at that any socket holds messages of; 0 = none. */
+static uint64_t next_run(MDB_cursor *cursors[N_SOCKETS], uint64_t at)
+{
+	uint64_t next = 0;
+
+	for (enum socket_id id = 0; id < N_SOCKETS; id++) {
+		struct key key;
+		MDB_val value;
+
+		if (seek(cursors[id], at, 0, &key, &value))
+			continue;
+		if (!next || be64toh(key.run) < next)
+			next = be64toh(key.run);
+	}
+	return next;
+}
+
+int journal_runs(struct journal *j, void (*found)(void *arg, const struct journal_run_info *info),
+		 void *arg)
+{
+	MDB_cursor *cursors[N_SOCKETS] = { NULL };
+	MDB_txn *txn;
+	int rc = read_begin(j, &txn);
+
+	if (rc)
+		return rc;
+	for (enum socket_id id = 0; id < N_SOCKETS && !rc; id++)
+		rc = mdb_cursor_open(txn, j->messages[id], &cursors[id]);
+	for (uint64_t run = rc ? 0 : next_run(cursors, 0); run; run = next_run(cursors, run + 1)) {
+		struct journal_run_info info = { .run = run };
+		uint64_t number = htobe64(run);
+		MDB_val key = { sizeof(number), &number }, value;
+
+		for (enum socket_id id = 0; id < N_SOCKETS; id++)
+			if (bounds(cursors[id], run, &info.first[id], &info.last[id]))
+				info.first[id] = info.last[id] = 0;
+		if (!mdb_get(txn, j->runs, &key, &value) && value.mv_size > 1) {
+			info.ended = *(const uint8_t *)value.mv_data;
+			info.heads = (const uint8_t *)value.mv_data + 1;
+			info.heads_len = value.mv_size - 1;
+		}
+		found(arg, &info);
+	}
+	for (enum socket_id id = 0; id < N_SOCKETS; id++)
+		if (cursors[id])
+			mdb_cursor_close(cursors[id]);
+	mdb_txn_abort(txn);
+	return to_errno(rc);
+}

@@ -1,0 +1,286 @@
+/* What a successor needs to go on where this process stops: saved with each drain's messages, in the
+ * same transaction, and compared in every point before it is used. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "bridge.h"
+#include "log.h"
+
+#define STATE_VERSION 1
+
+struct saved_stream {
+	uint64_t next_n, last_n;
+	uint32_t notices, unused;
+};
+
+struct saved_state {
+	uint32_t version, size;
+	/* what must match */
+	struct tracer_identity tracer;
+	struct binary_identity binary;
+	uint64_t catalogue; /* fingerprint of topics and selection: what the numbers below stand for */
+	char label[40];
+	/* what goes on */
+	uint64_t run;
+	uint64_t ring_position[N_SOCKETS];
+	struct saved_stream streams[N_SOCKETS];
+	uint64_t next_seq[MAX_PROBES];
+	uint64_t told_lost[MAX_PROBES];
+	uint64_t skipped[MAX_PROBES];
+	struct process process;
+	uint32_t ignored[NODE_MAX_IGNORED];
+	uint64_t n_ignored;
+	struct evictions_state evictions;
+};
+
+static uint64_t fingerprint_add(uint64_t hash, const void *data, size_t len)
+{
+	const uint8_t *bytes = data;
+
+	for (size_t i = 0; i < len; i++)
+		hash = (hash ^ bytes[i]) * 1099511628211ULL;
+	return hash;
+}
+
+/* Everything that gives topic numbers and record fields their meaning. */
+static uint64_t catalogue_fingerprint(const struct bridge *b)
+{
+	uint64_t hash = 14695981039346656037ULL;
+
+	for (size_t i = 0; i < b->tps.n; i++) {
+		const struct tracepoint *tp = &b->tps.table[i];
+		uint8_t flags = (uint8_t)(tp->selected | tp->wanted << 1);
+
+		hash = fingerprint_add(hash, tp->event->topic, strlen(tp->event->topic) + 1);
+		hash = fingerprint_add(hash, &flags, 1);
+		hash = fingerprint_add(hash, tp->offset, sizeof(tp->offset));
+		for (unsigned int f = 0; f < tp->event->n_fields; f++)
+			hash = fingerprint_add(hash, tp->event->fields[f].name,
+					       strlen(tp->event->fields[f].name) + 1);
+	}
+	return hash;
+}
+
+static void state_identify(const struct bridge *b, struct saved_state *s)
+{
+	s->version = STATE_VERSION;
+	s->size = sizeof(*s);
+	tracer_identify(b->tracer, &s->tracer);
+	s->binary = b->binary.identity;
+	s->catalogue = catalogue_fingerprint(b);
+	memcpy(s->label, b->label, sizeof(b->label));
+}
+
+static void state_fill(const struct bridge *b, struct saved_state *s)
+{
+	s->run = b->run;
+	for (enum socket_id id = 0; id < N_SOCKETS; id++) {
+		const struct stream *stream = &b->streams[id];
+
+		s->ring_position[id] = b->rings[id].position;
+		s->streams[id] = (struct saved_stream){ stream->next_n, stream->last_n,
+							stream->notices, 0 };
+	}
+	for (size_t i = 0; i < b->tps.n; i++) {
+		const struct stream *stream = &b->streams[b->tps.table[i].event->socket];
+
+		s->next_seq[i] = stream->next_seq[i];
+		s->told_lost[i] = stream->told_lost[i];
+		s->skipped[i] = b->skipped[i];
+	}
+	s->process = b->node.process;
+	memcpy(s->ignored, b->node.ignored, sizeof(s->ignored));
+	s->n_ignored = b->node.n_ignored;
+	s->evictions = b->evictions.state;
+}
+
+void state_save(struct bridge *b)
+{
+	/* Identities never change while we run, and asking the kernel for them is not cheap. */
+	static struct saved_state state;
+	struct journal_entry entry = {
+		.run = b->run,
+		.streams = { &b->streams[SOCKET_LOW], &b->streams[SOCKET_HIGH] },
+		.topic = bridge_topic,
+		.arg = b,
+		.state = &state,
+		.state_size = sizeof(state),
+		.evictions = b->options->keep_attached ? &b->evictions : NULL,
+	};
+	int err;
+
+	if (!b->journal)
+		return;
+	if (state.run != b->run || memcmp(&state.binary, &b->binary.identity, sizeof(state.binary)))
+		state_identify(b, &state);
+	state_fill(b, &state);
+	err = journal_write(b->journal, &entry);
+	if (!err)
+		return;
+	log_error("journal: %s: given up, so nothing can be replayed from here on; restart coretapd when there is room",
+		  strerror(-err));
+	journal_close(b->journal);
+	b->journal = NULL;
+	b->journal_failed = true;
+}
+
+static bool state_matches(const struct bridge *b, const struct saved_state *s)
+{
+	struct saved_state mine = { 0 };
+	const char *why = NULL;
+
+	state_identify(b, &mine);
+	if (s->version != mine.version || s->size != mine.size)
+		why = "another version of coretapd made the journal";
+	else if (memcmp(&s->tracer, &mine.tracer, sizeof(mine.tracer)))
+		why = "the journal belongs to other rings or another version of the program";
+	else if (memcmp(&s->binary, &mine.binary, sizeof(mine.binary)))
+		why = "the binary is another one now";
+	else if (s->catalogue != mine.catalogue)
+		why = "other events are selected now";
+	else if (strcmp(s->label, mine.label))
+		why = "the journal has another label";
+	for (enum socket_id id = 0; id < N_SOCKETS && !why; id++)
+		/* The kernel's position runs behind the journal's: messages are committed first. */
+		if (b->rings[id].position > s->ring_position[id] ||
+		    s->ring_position[id] > ring_produced(&b->rings[id]))
+			why = "the journal does not reach to where the ring was read";
+	if (why)
+		log_warning("%s: cannot go on where the last coretapd stopped: %s: a new run begins",
+			    b->label, why);
+	return !why;
+}
+
+static void state_take(struct bridge *b, const struct saved_state *s)
+{
+	b->run = s->run;
+	for (enum socket_id id = 0; id < N_SOCKETS; id++) {
+		struct stream *stream = &b->streams[id];
+
+		b->rings[id].position = s->ring_position[id];
+		stream->run = s->run;
+		stream->next_n = s->streams[id].next_n;
+		stream->last_n = s->streams[id].last_n;
+		stream->notices = s->streams[id].notices;
+	}
+	for (size_t i = 0; i < b->tps.n; i++) {
+		struct stream *stream = &b->streams[b->tps.table[i].event->socket];
+
+		stream->next_seq[i] = s->next_seq[i];
+		stream->told_lost[i] = s->told_lost[i];
+		b->skipped[i] = s->skipped[i];
+	}
+	memcpy(b->node.ignored, s->ignored, sizeof(s->ignored));
+	b->node.n_ignored = s->n_ignored;
+	if (s->process.pid && !node_take_over(&b->node, &s->process))
+		b->node_exited = true;
+	if (!s->process.pid)
+		node_gone(&b->node);
+	evictions_restore(&b->evictions, &s->evictions);
+}
+
+static int rings_open(struct bridge *b)
+{
+	for (enum socket_id id = 0; id < N_SOCKETS; id++) {
+		int fd = tracer_ring_fd(b->tracer, id);
+		int err = ring_open(&b->rings[id], fd, tracer_ring_bytes(b->tracer, id));
+
+		if (err)
+			return err;
+	}
+	return 0;
+}
+
+static void rings_close(struct bridge *b)
+{
+	for (enum socket_id id = 0; id < N_SOCKETS; id++)
+		ring_close(&b->rings[id]);
+}
+
+bool state_resume(struct bridge *b)
+{
+	struct saved_state *s = calloc(1, sizeof(*s));
+	int err = tracer_resume(&b->tracer, b->label);
+	bool resumed = false;
+
+	if (err == -ENOENT) {
+		free(s);
+		return false;
+	}
+	if (err) {
+		log_warning("%s: what an earlier coretapd left attached is not whole: detached",
+			    b->label);
+		tracer_unpin(b->label);
+		free(s);
+		return false;
+	}
+	if (!b->options->keep_attached) {
+		log_info("%s: an earlier coretapd was left attached; without --keep-attached it ends here",
+			 b->label);
+	} else if (!s || !b->journal || journal_state(b->journal, s, sizeof(*s))) {
+		log_warning("%s: cannot go on where the last coretapd stopped: the journal has nothing of it: a new run begins",
+			    b->label);
+	} else if (!rings_open(b) && state_matches(b, s)) {
+		state_take(b, s);
+		resumed = !journal_restore(b->journal, &b->evictions);
+	}
+	if (!resumed) {
+		rings_close(b);
+		tracer_detach(b->tracer);
+		tracer_close(b->tracer);
+		b->tracer = NULL;
+	}
+	free(s);
+	return resumed;
+}
+
+static void pack_heads(msgpack_sbuffer *out, const struct bridge *b,
+		       const uint64_t *next_seq)
+{
+	msgpack_packer pk;
+	unsigned int n = 0;
+
+	msgpack_packer_init(&pk, out, msgpack_sbuffer_write);
+	for (size_t i = 0; i < b->tps.n; i++)
+		n += next_seq[i] > 1;
+	msgpack_pack_map(&pk, n);
+	for (size_t i = 0; i < b->tps.n; i++) {
+		const char *topic = b->tps.table[i].event->topic;
+
+		if (next_seq[i] <= 1)
+			continue;
+		msgpack_pack_str_with_body(&pk, topic, strlen(topic));
+		msgpack_pack_uint64(&pk, next_seq[i] - 1);
+	}
+}
+
+void state_pack_heads(const struct bridge *b, msgpack_sbuffer *out)
+{
+	uint64_t next_seq[MAX_PROBES];
+
+	for (size_t i = 0; i < b->tps.n; i++)
+		next_seq[i] = b->streams[b->tps.table[i].event->socket].next_seq[i];
+	pack_heads(out, b, next_seq);
+}
+
+uint64_t state_end_run(struct bridge *b)
+{
+	struct saved_state *s = calloc(1, sizeof(*s));
+	msgpack_sbuffer heads;
+	uint64_t run = 0;
+
+	if (s && b->journal && !journal_state(b->journal, s, sizeof(*s)) &&
+	    s->version == STATE_VERSION) {
+		run = s->run;
+		msgpack_sbuffer_init(&heads);
+		/* Numbers of another catalogue would stand for other topics. */
+		if (s->catalogue == catalogue_fingerprint(b))
+			pack_heads(&heads, b, s->next_seq);
+		journal_run(b->journal, run, true, heads.data ? heads.data : "\x80",
+			    heads.data ? heads.size : 1);
+		msgpack_sbuffer_destroy(&heads);
+	}
+	free(s);
+	return run;
+}

@@ -1,0 +1,76 @@
+/* bridge.status and bridge.stopping: the bridge's own account of each socket. */
+#include "bridge.h"
+#include "publisher.h"
+
+static size_t status_topics(const struct bridge *b, enum socket_id id, struct topic_status *out)
+{
+	const struct shared *shared = tracer_shared(b->tracer);
+	size_t n = 0;
+
+	for (size_t i = 0; i < b->tps.n; i++) {
+		const struct tracepoint *tp = &b->tps.table[i];
+		uint64_t head = b->streams[id].next_seq[i] - 1;
+
+		if (tp->event->socket != id || !tp->selected)
+			continue;
+		out[n++] = (struct topic_status){
+			.topic = tp->event->topic,
+			.head = head,
+			.fired = shared->counters[i].fired - b->skipped[i],
+			.submitted = shared->counters[i].submitted - b->skipped[i],
+			.lost = shared->counters[i].lost,
+			.faults = shared->counters[i].faults,
+			.truncated = shared->counters[i].truncated,
+		};
+		if (tp->event->flags & EVENT_DERIVED)
+			out[n - 1].fired = out[n - 1].submitted = head;
+	}
+	return n;
+}
+
+/* First position that replay has; one past the last when it has none. */
+static uint64_t held(const struct bridge *b, enum socket_id id)
+{
+	uint64_t first, last;
+
+	if (!b->journal || journal_bounds(b->journal, id, b->run, &first, &last))
+		return b->streams[id].next_n;
+	return first;
+}
+
+static const char *replay_state(const struct bridge *b)
+{
+	if (!b->options->journal)
+		return "off";
+	return b->journal && !b->journal_halved ? "ok" : "degraded";
+}
+
+void status_send(struct bridge *b, const char *topic)
+{
+	struct topic_status topics[MAX_PROBES];
+
+	for (enum socket_id id = 0; id < N_SOCKETS; id++) {
+		msgpack_sbuffer buffer;
+		struct bridge_status status = {
+			.node = b->label,
+			.run = b->run,
+			.socket = id,
+			.time_us = now_us(),
+			.n = b->streams[id].next_n - 1,
+			.held = held(b, id),
+			.replay = replay_state(b),
+			.pid = (uint32_t)b->node.process.pid,
+			.ignored = b->node.ignored,
+			.n_ignored = b->node.n_ignored,
+			.topics = topics,
+			.n_topics = status_topics(b, id, topics),
+		};
+		size_t len;
+
+		msgpack_sbuffer_init(&buffer);
+		encode_status(&buffer, &status);
+		len = buffer.size;
+		publisher_send(b->publisher, id, topic, msgpack_sbuffer_release(&buffer), len);
+	}
+}
+
