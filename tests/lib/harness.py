@@ -68,17 +68,21 @@ def need_root():
 
 
 class Bridge:
-    """A running coretapd. Its stderr is in .log(); sanitizer reports fail the test at stop()."""
+    """A running coretapd. Its stderr is in .log(); sanitizer reports fail the test at stop().
+    Small journals unless args say otherwise; keep leaves its directory for a successor."""
 
     def __init__(self, *args, binary=FAKE_NODE, name=None, sanitized=True, ready=True, port=None,
-                 prefix=(), env=None):
+                 prefix=(), env=None, keep=False):
         need_root()
+        self.keep = keep
         self.port = port or free_port()
         self.name = name or f"t{os.getpid()}-{self.port}"
         self.errors = tempfile.TemporaryFile()
         command = [*prefix, tool("coretapd", sanitized), "--name", self.name, "--port", str(self.port)]
         if binary:
             command += ["--binary", binary]
+        if not any(str(a).startswith("--journal") for a in args):
+            command += ["--journal-low", "16M", "--journal-high", "16M"]
         self.process = subprocess.Popen([*command, *map(str, args)], stderr=self.errors,
                                         env={**os.environ, **(env or {})})
         self.pid = self.process.pid
@@ -134,6 +138,8 @@ class Bridge:
                 self.stop()
         if kind:
             print(f"--- coretapd {self.name}:\n{self.log()}", file=sys.stderr)
+        if not self.keep:
+            shutil.rmtree(f"/run/coretap/{self.name}", ignore_errors=True)
         self.errors.close()
 
 
