@@ -179,6 +179,11 @@ static inline const uint8_t *read_item(const uint8_t *at, struct item *out)
 	return has_content(out) ? at + out->length : at;
 }
 
+static inline bool is_container(const struct item *item)
+{
+	return item->kind == ITEM_ARRAY || item->kind == ITEM_MAP;
+}
+
 static inline uint64_t children(const struct item *value)
 {
 	if (value->kind == ITEM_MAP)
@@ -219,17 +224,24 @@ static unsigned int utf8_sequence(const uint8_t *at, const uint8_t *end, uint32_
 static bool utf8_valid(const uint8_t *at, size_t length)
 {
 	const uint8_t *end = at + length;
+	uint64_t eight, bits = 0;
 	uint32_t point;
-	uint64_t eight;
 
-	while (at < end) {
-		if (end - at >= 8) {
-			memcpy(&eight, at, 8);
-			if (!(eight & 0x8080808080808080)) {
-				at += 8;
-				continue;
-			}
+	/* Nearly all texts are ASCII, and most are short. */
+	if (length >= 8) {
+		for (size_t i = 0; i + 8 <= length; i += 8) {
+			memcpy(&eight, at + i, 8);
+			bits |= eight;
 		}
+		memcpy(&eight, end - 8, 8);
+		bits |= eight;
+	} else {
+		for (size_t i = 0; i < length; i++)
+			bits |= at[i];
+	}
+	if (!(bits & 0x8080808080808080))
+		return true;
+	while (at < end) {
 		unsigned int bytes = utf8_sequence(at, end, &point);
 
 		if (!bytes)
@@ -239,54 +251,101 @@ static bool utf8_valid(const uint8_t *at, size_t length)
 	return true;
 }
 
-int decode_check(const void *data, size_t length, char reason[DECODE_REASON])
+/* Reads the head of a value with all that can be checked there: the bytes of a text, bin or ext,
+ * and that a count does not exceed what remains. *at moves on as with decode_item. */
+static inline int check_item(const uint8_t **at, const uint8_t *end, struct item *out,
+			     char reason[DECODE_REASON])
+{
+	unsigned int head;
+
+	if (*at == end)
+		return malformed(reason, "truncated");
+	head = head_bytes(**at);
+	if (!head)
+		return malformed(reason, "byte c1 is no msgpack type");
+	if ((size_t)(end - *at) < head)
+		return malformed(reason, "truncated");
+	*at = read_head(*at, out);
+	if (has_content(out)) {
+		if (out->length > (size_t)(end - *at))
+			return malformed(reason, "truncated");
+		if (out->kind == ITEM_TEXT && !utf8_valid(*at, out->length))
+			return malformed(reason, "a text is not UTF-8");
+		*at += out->length;
+	} else if (children(out) > (size_t)(end - *at)) {
+		return malformed(reason, "a count exceeds the bytes that remain");
+	}
+	return 0;
+}
+
+static inline int check_key(const uint8_t **at, const uint8_t *end, struct item *out,
+			    char reason[DECODE_REASON])
+{
+	int err = check_item(at, end, out, reason);
+
+	return !err && out->kind != ITEM_TEXT ? malformed(reason, "a key is not a text") : err;
+}
+
+/* Walks over what a container holds; depth containers are around it. */
+static int check_content(const uint8_t **at, const uint8_t *end, const struct item *container,
+			 unsigned int depth, char reason[DECODE_REASON])
 {
 	struct {
 		uint64_t left;
 		bool map;
 	} levels[DECODE_MAX_DEPTH + 1];
-	unsigned int depth = 0;
-	const uint8_t *at = data, *end = at + length;
-	struct item value = { 0 };
+	const unsigned int outside = depth;
+	struct item item = *container;
+	int err;
 
-	if (length > DECODE_MAX_LENGTH)
-		return malformed(reason, "longer than %u bytes", DECODE_MAX_LENGTH);
-	levels[0].left = 1;
-	levels[0].map = false;
 	for (;;) {
-		while (!levels[depth].left)
-			if (!depth--)
-				return at == end ? 0 : malformed(reason, "bytes after its end");
-		if (at == end)
-			return malformed(reason, "truncated");
-
-		unsigned int head = head_bytes(*at);
-		bool key = levels[depth].map && !(levels[depth].left & 1);
-
-		if (!head)
-			return malformed(reason, "byte c1 is no msgpack type");
-		if ((size_t)(end - at) < head)
-			return malformed(reason, "truncated");
-		levels[depth].left--;
-		at = read_head(at, &value);
-		if (has_content(&value)) {
-			if (value.length > (size_t)(end - at))
-				return malformed(reason, "truncated");
-			if (value.kind == ITEM_TEXT && !utf8_valid(at, value.length))
-				return malformed(reason, "a text is not UTF-8");
-			at += value.length;
-		}
-		if (key && value.kind != ITEM_TEXT)
-			return malformed(reason, "a key is not a text");
-		if (value.kind == ITEM_ARRAY || value.kind == ITEM_MAP) {
-			if (children(&value) > (size_t)(end - at))
-				return malformed(reason, "a count exceeds the bytes that remain");
+		if (is_container(&item)) {
 			if (depth == DECODE_MAX_DEPTH)
 				return malformed(reason, "nested deeper than %d", DECODE_MAX_DEPTH);
-			levels[++depth].left = children(&value);
-			levels[depth].map = value.kind == ITEM_MAP;
+			levels[++depth].left = children(&item);
+			levels[depth].map = item.kind == ITEM_MAP;
 		}
+		while (depth > outside && !levels[depth].left)
+			depth--;
+		if (depth == outside)
+			return 0;
+		if (levels[depth].map && !(levels[depth].left & 1))
+			err = check_key(at, end, &item, reason);
+		else
+			err = check_item(at, end, &item, reason);
+		if (err)
+			return err;
+		levels[depth].left--;
 	}
+}
+
+/* Reads a value and walks over all of it. */
+static inline int check_whole(const uint8_t **at, const uint8_t *end, struct item *out,
+			      unsigned int depth, char reason[DECODE_REASON])
+{
+	int err = check_item(at, end, out, reason);
+
+	return !err && is_container(out) ? check_content(at, end, out, depth, reason) : err;
+}
+
+static int check_length(size_t length, char reason[DECODE_REASON])
+{
+	return length > DECODE_MAX_LENGTH
+		       ? malformed(reason, "longer than %u bytes", DECODE_MAX_LENGTH)
+		       : 0;
+}
+
+int decode_check(const void *data, size_t length, char reason[DECODE_REASON])
+{
+	const uint8_t *at = data, *end = at + length;
+	struct item item;
+	int err = check_length(length, reason);
+
+	if (!err)
+		err = check_whole(&at, end, &item, 0, reason);
+	if (!err && at != end)
+		err = malformed(reason, "bytes after its end");
+	return err;
 }
 
 const uint8_t *decode_item(const uint8_t *at, struct item *out)
@@ -296,11 +355,26 @@ const uint8_t *decode_item(const uint8_t *at, struct item *out)
 
 const uint8_t *decode_skip(const uint8_t *at)
 {
-	struct item value;
+	/* Bytes of a whole value with a type byte from c0 on; 0 = not fixed. */
+	static const uint8_t bytes[32] = {
+		1, 0, 1, 1, 0, 0, 0, 0,	 0,  0, 5, 9, 2, 3, 5, 9,
+		2, 3, 5, 9, 3, 4, 6, 10, 18, 0, 0, 0, 0, 0, 0, 0,
+	};
+	struct item item;
 
 	for (uint64_t left = 1; left; left--) {
-		at = read_item(at, &value);
-		left += children(&value);
+		uint8_t type = *at;
+
+		if (type < 0x80 || type >= 0xe0) {
+			at++;
+		} else if (type >= 0xa0 && type < 0xc0) {
+			at += 1 + (type & 31);
+		} else if (type >= 0xc0 && bytes[type - 0xc0]) {
+			at += bytes[type - 0xc0];
+		} else {
+			at = read_item(at, &item);
+			left += children(&item);
+		}
 	}
 	return at;
 }
@@ -337,7 +411,8 @@ bool cursor_pair(struct cursor *cursor, struct item *key, struct item *out)
 
 static inline bool text_is(const struct item *text, const char *string, size_t length)
 {
-	return text->length == length && !memcmp(text->data, string, length);
+	return text->length == length && (!length || *text->data == (uint8_t)*string) &&
+	       !memcmp(text->data, string, length);
 }
 
 bool item_is(const struct item *text, const char *string)
@@ -437,6 +512,16 @@ static bool elements_have_type(const struct item *array, enum field_type type)
 	return true;
 }
 
+/* text_is without a call: names are short, and mostly the first one tried is the right one. */
+static inline bool is_named(const struct item *key, const char *name)
+{
+	uint32_t i = 0;
+
+	while (i < key->length && name[i] && (uint8_t)name[i] == key->data[i])
+		i++;
+	return i == key->length && !name[i];
+}
+
 /* Keys come in the catalogue's order, so the search begins after the last one found. */
 static unsigned int find_field(const struct event_desc *desc, unsigned int start,
 			       const struct item *key)
@@ -447,27 +532,32 @@ static unsigned int find_field(const struct event_desc *desc, unsigned int start
 		if (i >= desc->n_fields)
 			i -= desc->n_fields;
 
-		const char *name = desc->fields[i].name;
-
-		if (text_is(key, name, strlen(name)))
+		if (is_named(key, desc->fields[i].name))
 			return i;
 	}
 	return desc->n_fields;
 }
 
-static int check_event(const struct item *event, const struct event_desc *desc,
+/* Walks over one event, two containers deep in its body. */
+static int check_event(const uint8_t **at, const uint8_t *end, const struct event_desc *desc,
 		       char reason[DECODE_REASON])
 {
-	struct cursor pairs;
-	struct item key, value;
+	struct item event, key, value;
 	unsigned int expected = 0, seen = 0;
 	bool timed = false;
+	int err = check_item(at, end, &event, reason);
 
 	_Static_assert(MAX_FIELDS <= 8 * sizeof(seen), "a bit for each field");
-	if (event->kind != ITEM_MAP)
+	if (err)
+		return err;
+	if (event.kind != ITEM_MAP)
 		return malformed(reason, "events: an element is not a map");
-	pairs = item_elements(event);
-	while (cursor_pair(&pairs, &key, &value)) {
+	for (uint32_t left = event.length; left; left--) {
+		err = check_key(at, end, &key, reason);
+		if (!err)
+			err = check_whole(at, end, &value, 3, reason);
+		if (err)
+			return err;
 		if (text_is(&key, "time_us", 7)) {
 			if (value.kind != ITEM_UINT || timed)
 				return malformed(reason, "time_us: not one unsigned integer");
@@ -492,17 +582,35 @@ static int check_event(const struct item *event, const struct event_desc *desc,
 	return timed ? 0 : malformed(reason, "time_us: missing");
 }
 
+static int check_events(const uint8_t **at, const uint8_t *end, const struct item *events,
+			const struct event_desc *desc, char reason[DECODE_REASON])
+{
+	int err = 0;
+
+	for (uint32_t left = events->length; left && !err; left--)
+		err = check_event(at, end, desc, reason);
+	return err;
+}
+
 /* Bodies */
+
+#define KEY(name, kind, optional)                      \
+	{                                              \
+		name, sizeof(name) - 1, kind, optional \
+	}
 
 struct body_key {
 	const char *name;
+	size_t length;
 	enum item_kind kind;
 	bool optional;
 };
 
-/* The values of known keys, in the order of the table; absent ones have ITEM_ABSENT. */
+/* Walks over a body. The values of known keys get into values, in the order of the table; absent
+ * ones have ITEM_ABSENT. The elements of the array at events_key are checked as events. */
 static int read_body(const void *data, size_t length, const struct body_key *keys, size_t n_keys,
-		     struct item *values, struct item *map, char reason[DECODE_REASON])
+		     size_t events_key, const struct event_desc *desc, struct item *values,
+		     struct item *map, char reason[DECODE_REASON])
 {
 	static const char *const kinds[] = {
 		[ITEM_UINT] = "an unsigned integer",
@@ -510,38 +618,53 @@ static int read_body(const void *data, size_t length, const struct body_key *key
 		[ITEM_ARRAY] = "an array",
 		[ITEM_MAP] = "a map",
 	};
-	struct cursor pairs;
+	const uint8_t *at = data, *end = at + length;
 	struct item key, value;
-	int err = decode_check(data, length, reason);
+	int err = check_length(length, reason);
 
+	if (!err)
+		err = check_item(&at, end, map, reason);
 	if (err)
 		return err;
-	read_item(data, map);
 	if (map->kind != ITEM_MAP)
 		return malformed(reason, "not a map");
 	for (size_t i = 0; i < n_keys; i++)
 		values[i].kind = ITEM_ABSENT;
 
-	pairs = item_elements(map);
-	while (cursor_pair(&pairs, &key, &value))
-		for (size_t i = 0; i < n_keys; i++) {
-			if (!item_is(&key, keys[i].name))
-				continue;
+	for (uint32_t left = map->length; left; left--) {
+		size_t i = 0;
+
+		err = check_key(&at, end, &key, reason);
+		if (!err)
+			err = check_item(&at, end, &value, reason);
+		if (err)
+			return err;
+		while (i < n_keys && !text_is(&key, keys[i].name, keys[i].length))
+			i++;
+		if (i < n_keys) {
 			if (values[i].kind != ITEM_ABSENT)
 				return malformed(reason, "%s: told twice", keys[i].name);
+			if (value.kind != keys[i].kind)
+				return malformed(reason, "%s: not %s", keys[i].name,
+						 kinds[keys[i].kind]);
 			values[i] = value;
+			/* Of another version nothing else is certain. */
+			if (!i && value.number != WIRE_VERSION)
+				return malformed(reason, "v: version %llu is not understood",
+						 (unsigned long long)value.number);
 		}
-
-	/* The version stands first in the table: of another version nothing else is certain. */
-	for (size_t i = 0; i < n_keys; i++) {
+		if (i < n_keys && i == events_key)
+			err = check_events(&at, end, &value, desc, reason);
+		else if (is_container(&value))
+			err = check_content(&at, end, &value, 1, reason);
+		if (err)
+			return err;
+	}
+	if (at != end)
+		return malformed(reason, "bytes after its end");
+	for (size_t i = 0; i < n_keys; i++)
 		if (values[i].kind == ITEM_ABSENT && !keys[i].optional)
 			return malformed(reason, "%s: missing", keys[i].name);
-		if (values[i].kind != ITEM_ABSENT && values[i].kind != keys[i].kind)
-			return malformed(reason, "%s: not %s", keys[i].name, kinds[keys[i].kind]);
-		if (!i && values[i].number != WIRE_VERSION)
-			return malformed(reason, "v: version %llu is not understood",
-					 (unsigned long long)values[i].number);
-	}
 	return 0;
 }
 
@@ -564,15 +687,14 @@ int decode_message(const void *data, size_t length, const struct event_desc *des
 {
 	enum { V, NODE, RUN, PID, N, SEQ, LOST, EVENTS, N_KEYS };
 	static const struct body_key keys[N_KEYS] = {
-		[V] = { "v", ITEM_UINT, false },      [NODE] = { "node", ITEM_TEXT, false },
-		[RUN] = { "run", ITEM_UINT, false },  [PID] = { "pid", ITEM_UINT, false },
-		[N] = { "n", ITEM_UINT, false },      [SEQ] = { "seq", ITEM_UINT, false },
-		[LOST] = { "lost", ITEM_UINT, true }, [EVENTS] = { "events", ITEM_ARRAY, false },
+		[V] = KEY("v", ITEM_UINT, false),      [NODE] = KEY("node", ITEM_TEXT, false),
+		[RUN] = KEY("run", ITEM_UINT, false),  [PID] = KEY("pid", ITEM_UINT, false),
+		[N] = KEY("n", ITEM_UINT, false),      [SEQ] = KEY("seq", ITEM_UINT, false),
+		[LOST] = KEY("lost", ITEM_UINT, true), [EVENTS] = KEY("events", ITEM_ARRAY, false),
 	};
-	struct item values[N_KEYS], map, event;
-	struct cursor events;
+	struct item values[N_KEYS], map;
 	uint64_t end;
-	int err = read_body(data, length, keys, N_KEYS, values, &map, reason);
+	int err = read_body(data, length, keys, N_KEYS, EVENTS, desc, values, &map, reason);
 
 	if (err)
 		return err;
@@ -595,13 +717,6 @@ int decode_message(const void *data, size_t length, const struct event_desc *des
 		return malformed(reason, "seq: numbers end beyond 64 bits");
 	if (__builtin_add_overflow(out->n, out->events.left, &end))
 		return malformed(reason, "n: positions end beyond 64 bits");
-
-	events = out->events;
-	while (cursor_element(&events, &event)) {
-		err = check_event(&event, desc, reason);
-		if (err)
-			return err;
-	}
 	return 0;
 }
 
@@ -610,20 +725,20 @@ int decode_status(const void *data, size_t length, struct status_body *out,
 {
 	enum { V, NODE, RUN, SOCKET, TIME_US, N, HEADS, HELD, COUNTERS, REPLAY, N_KEYS };
 	static const struct body_key keys[N_KEYS] = {
-		[V] = { "v", ITEM_UINT, false },
-		[NODE] = { "node", ITEM_TEXT, false },
-		[RUN] = { "run", ITEM_UINT, false },
-		[SOCKET] = { "socket", ITEM_TEXT, false },
-		[TIME_US] = { "time_us", ITEM_UINT, false },
-		[N] = { "n", ITEM_UINT, false },
-		[HEADS] = { "heads", ITEM_MAP, false },
-		[HELD] = { "held", ITEM_UINT, true },
-		[COUNTERS] = { "counters", ITEM_MAP, true },
-		[REPLAY] = { "replay", ITEM_TEXT, true },
+		[V] = KEY("v", ITEM_UINT, false),
+		[NODE] = KEY("node", ITEM_TEXT, false),
+		[RUN] = KEY("run", ITEM_UINT, false),
+		[SOCKET] = KEY("socket", ITEM_TEXT, false),
+		[TIME_US] = KEY("time_us", ITEM_UINT, false),
+		[N] = KEY("n", ITEM_UINT, false),
+		[HEADS] = KEY("heads", ITEM_MAP, false),
+		[HELD] = KEY("held", ITEM_UINT, true),
+		[COUNTERS] = KEY("counters", ITEM_MAP, true),
+		[REPLAY] = KEY("replay", ITEM_TEXT, true),
 	};
 	struct item values[N_KEYS], key, head;
 	struct cursor heads;
-	int err = read_body(data, length, keys, N_KEYS, values, &out->map, reason);
+	int err = read_body(data, length, keys, N_KEYS, N_KEYS, NULL, values, &out->map, reason);
 
 	if (err)
 		return err;
@@ -714,8 +829,13 @@ void json_text(struct json *json, const char *text, size_t length)
 	*to++ = '"';
 	while (at < end) {
 		uint32_t point;
-		unsigned int bytes = utf8_sequence(at, end, &point);
+		unsigned int bytes;
 
+		while (at < end && *at >= 0x20 && *at < 0x7f && *at != '"' && *at != '\\')
+			*to++ = (char)*at++;
+		if (at == end)
+			break;
+		bytes = utf8_sequence(at, end, &point);
 		if (!bytes) {
 			memcpy(to, "\xef\xbf\xbd", 3);
 			to += 3;

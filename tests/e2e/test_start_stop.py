@@ -30,11 +30,20 @@ WALLET = {"coin_selection.selected_coins", "coin_selection.normal_create_tx_inte
           "coin_selection.attempting_aps_create_tx", "coin_selection.aps_create_tx_internal"}
 
 
-def run(*args, seconds=20, **keywords):
+def run(*args, seconds=20):
     """coretapd with exactly these arguments, to its end: exit code and lines of stderr."""
     done = subprocess.run([tool("coretapd"), *map(str, args)], stderr=subprocess.PIPE, text=True,
-                          timeout=seconds, stdout=subprocess.DEVNULL, **keywords)
+                          timeout=seconds, stdout=subprocess.DEVNULL)
     return done.returncode, done.stderr.splitlines()
+
+
+def own_label():
+    """A label that nobody else uses."""
+    return f"t{os.getpid()}-{free_port()}"
+
+
+def forget(label):
+    shutil.rmtree(f"/run/coretap/{label}", ignore_errors=True)
 
 
 class Case(TestCase):
@@ -69,7 +78,9 @@ class Refusals(Case):
     """Exit codes, and one clear line."""
 
     def refused(self, code, *args, says=(), **keywords):
-        got, lines = run("--name", f"r{os.getpid()}", "--port", free_port(), *args, **keywords)
+        label = own_label()
+        got, lines = run("--name", label, "--port", free_port(), "--journal", "none", *args, **keywords)
+        forget(label)
         text = "\n".join(lines)
         self.assertEqual(got, code, text)
         self.assertEqual(len([line for line in lines if line.startswith("coretapd: ")]), 1, text)
@@ -121,8 +132,7 @@ class Refusals(Case):
             path = self.path(f"cut{part}")
             with open(FAKE_NODE, "rb") as f, open(path, "wb") as out:
                 out.write(f.read(int(os.path.getsize(FAKE_NODE) * part)))
-            got, lines = run("--name", "x", "--port", free_port(), "--binary", path)
-            self.assertEqual(got, NO_TRACEPOINTS, lines)
+            self.refused(NO_TRACEPOINTS, "--binary", path)
 
     def test_only_tracepoints_that_it_lacks(self):
         path = self.binary()
@@ -185,15 +195,15 @@ class Refusals(Case):
 class Privileges(Case):
     def refused(self, words, *prefix, preexec=None):
         """Told as one line that names what is missing."""
-        binary = self.binary()
-        for name in ("coretapd",):
-            shutil.copy(tool(name, sanitized=False), self.path(name))
-        done = subprocess.run([*prefix, self.path("coretapd"), "--binary", binary, "--port",
-                               str(free_port()), "--name", f"p{os.getpid()}"], text=True, timeout=20,
+        binary, label = self.binary(), own_label()
+        program = shutil.copy(tool("coretapd", sanitized=False), self.path("coretapd"))
+        done = subprocess.run([*prefix, program, "--binary", binary, "--port", str(free_port()),
+                               "--journal", "none", "--name", label], text=True, timeout=20,
                               stderr=subprocess.PIPE, preexec_fn=preexec)
-        lines = done.stderr.splitlines()
-        self.assertEqual(done.returncode, PRIVILEGE, lines)
-        self.assertEqual(len(lines), 1, lines)
+        forget(label)
+        lines = [line for line in done.stderr.splitlines() if "error" in line]
+        self.assertEqual(done.returncode, PRIVILEGE, done.stderr)
+        self.assertEqual(len(lines), 1, done.stderr)
         for word in words:
             self.assertIn(word, lines[0])
         return lines[0]
@@ -256,26 +266,30 @@ class Privileges(Case):
 
 
 class Addresses(Case):
-    def other(self, *args, binary=None):
-        code, lines = run("--binary", binary or self.binary(), *args)
+    def other(self, *args, label=None):
+        """A second coretapd, which must not get far."""
+        name = label or own_label()
+        code, lines = run("--binary", self.binary(), "--journal", "none", "--name", name, *args)
+        if not label:
+            forget(name)
         return code, "\n".join(lines)
 
     def test_address_in_use(self):
-        for offset in (0, 1):
+        for offset in (0, 1, 2):
             with self.subTest(offset=offset), socket.socket() as listener:
                 port = free_port()
                 listener.bind(("127.0.0.1", port + offset))
                 listener.listen()
-                code, text = self.other("--port", port, "--name", f"a{os.getpid()}")
+                code, text = self.other("--port", port)
                 self.assertEqual(code, ADDRESS, text)
                 self.assertIn(str(port + offset), text)
 
     def test_address_of_another_coretapd_is_not_taken(self):
         with Bridge() as bridge, Subscriber(bridge) as sub:
             sub.wait_status()
-            code, text = self.other("--port", bridge.port, "--name", "other")
+            code, text = self.other("--port", bridge.port)
             self.assertEqual(code, ADDRESS, text)
-            code, text = self.other("--port", free_port(), "--name", "other", "--low",
+            code, text = self.other("--port", free_port(), "--low",
                                     f"ipc:///run/coretap/{bridge.name}/low.sock")
             self.assertEqual(code, ADDRESS, text)
             with FakeNode("burst", 10, "--wait") as node:
@@ -286,7 +300,7 @@ class Addresses(Case):
 
     def test_same_label(self):
         with Bridge() as bridge:
-            code, text = self.other("--port", free_port(), "--name", bridge.name)
+            code, text = self.other("--port", free_port(), label=bridge.name)
             self.assertEqual(code, ADDRESS, text)
             self.assertIn(bridge.name, text)
 
@@ -317,7 +331,7 @@ class Addresses(Case):
         with open(path, "w") as f:
             f.write("precious\n")
         for side in ("--low", "--high"):
-            code, text = self.other(side, f"ipc://{path}", "--port", free_port(), "--name", "x")
+            code, text = self.other(side, f"ipc://{path}", "--port", free_port())
             self.assertEqual(code, ADDRESS, text)
             self.assertIn(path, text)
             with open(path) as f:
@@ -332,7 +346,7 @@ class Addresses(Case):
         os.mkdir(directory)
         os.mkfifo(fifo)
         for path in (link, directory, fifo):
-            code, text = self.other("--low", f"ipc://{path}", "--port", free_port(), "--name", "x")
+            code, text = self.other("--low", f"ipc://{path}", "--port", free_port())
             self.assertEqual(code, ADDRESS, text)
             self.assertTrue(os.path.lexists(path))
         self.assertTrue(os.path.islink(link))
@@ -340,8 +354,7 @@ class Addresses(Case):
             self.assertEqual(f.read(), "precious\n")
 
     def test_impossible_ipc_path(self):
-        code, text = self.other("--low", "ipc://" + self.path("x" * 120), "--port", free_port(),
-                                "--name", "x")
+        code, text = self.other("--low", "ipc://" + self.path("x" * 120), "--port", free_port())
         self.assertNotEqual(code, 0)
         self.assertIn("longer", text)
 

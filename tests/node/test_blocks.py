@@ -225,6 +225,25 @@ class Blocks(NodeTestCase):
                 self.assertEqual([(e["hash"].hex(), e["repeat"]) for e in again],
                                  [(first.hash, True)])
 
+    def test_blocks_that_are_only_verified(self):
+        """verifychain connects blocks again that the chain already has: told, and told as such."""
+        with Node() as node:
+            coins = node.make_coins(3)
+            with Tap(node) as tap:
+                for coin in coins:
+                    node.send(spend(coin, 1000))
+                    node.mine()
+                first = [e for e in tap.take("block.evictions") if e["final"]]
+                waiting = spend(spend(coins[0], 1000).coins[0], 1000)
+                node.send(waiting)
+                tap.take()
+                self.assertIs(node.rpc.verifychain(4, 3), True)
+                again = [e for e in tap.take("block.evictions") if e["final"]]
+                self.assertEqual([e["hash"] for e in again], [e["hash"] for e in first])
+                self.assertEqual([(e["repeat"], e["reorg"], e["unseen"]) for e in again],
+                                 [(True, 0, 1)] * 3)
+                self.assertEqual([(e["complete"], e["txids"]) for e in again], [(True, [])] * 3)
+
 
 if __name__ == "__main__":
     main()

@@ -1,5 +1,4 @@
 """A long random walk of a real node: what a small subscriber keeps is what the node has."""
-import collections
 import contextlib
 import os
 import random
@@ -95,7 +94,7 @@ class Walker:
 
     def send(self):
         coins = self.usable(self.random.choice((1, 1, 1, 2, 3)))
-        padding = self.random.randrange(20_000, 90_000) if self.random.random() < 0.2 else 0
+        padding = self.random.randrange(20_000, 90_000) if self.random.random() < 0.3 else 0
         fee = self.random.randrange(200, 20_000) + padding * self.random.randrange(1, 8) // 10
         if coins and sum(c.value for c in coins) > fee + 50_000:
             self.submit(spend(coins, fee, self.random.choice((1, 2, 5)), padding))
