@@ -31,13 +31,16 @@ static void print_transaction(const struct output *out, struct lists *lists, con
 	const unsigned char *txid;
 	char hex[65] = "unknown: could not be read";
 	int64_t fee = 0, vsize = 0;
+	int state;
 
 	if (coretap_array_hash(&lists->txids, &txid) == CORETAP_SET)
 		coretap_hash_hex(txid, hex);
 	printf("  %-64s", hex);
 	output_colour(out, DIM);
-	print_number(coretap_array_int(&lists->vsizes, &vsize), vsize, "vB");
-	print_number(coretap_array_int(&lists->fees, &fee), fee, "sat");
+	state = coretap_array_int(&lists->vsizes, &vsize);
+	print_number(state, vsize, "vB");
+	state = coretap_array_int(&lists->fees, &fee);
+	print_number(state, fee, "sat");
 	output_colour(out, PLAIN);
 	if (*conflict) {
 		output_colour(out, YELLOW);
