@@ -17,8 +17,9 @@
 #define MESSAGE_BYTES (16u << 10) /* no message is larger, unless one event is */
 
 #define STALE_MS 3000 /* three status periods */
-/* Silence counts only while someone listens. After this process itself was stopped or busy, what
- * came meanwhile gets this long to be handed over. */
+/* Silence counts only while someone listens. After this process itself was stopped or busy for
+ * longer than AWAY_MS, what came meanwhile gets GRACE_MS to be handed over. */
+#define AWAY_MS 1250
 #define GRACE_MS 250
 
 struct link {
@@ -286,7 +287,7 @@ static bool next_stale(struct coretap *tap, int64_t now, int *wait_ms)
 
 		if (!link->tracker || link->told)
 			continue;
-		if (now >= link->stale_at && now - tap->looked_at > GRACE_MS && !link->graced) {
+		if (now >= link->stale_at && now - tap->looked_at > AWAY_MS && !link->graced) {
 			link->graced = true;
 			link->stale_at = now + GRACE_MS;
 		}

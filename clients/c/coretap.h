@@ -19,6 +19,9 @@
  * Functions that can fail return 0 or more for success and a negative errno value for an error; the
  * values stand with each function, coretap_strerror says them in words.
  *
+ * An address normally carries one node. Where a forwarder merges several, each label is counted for
+ * itself (up to 16; messages of more are refused as malformed).
+ *
  * A handle belongs to one thread at a time. Different handles are independent. */
 #ifndef CORETAP_H
 #define CORETAP_H

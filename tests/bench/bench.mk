@@ -15,7 +15,7 @@ $(BUILD)/tests/bench/baseline.o: ALL_CFLAGS += -I$(BUILD)/bench
 $(BUILD)/bench/baseline: $(call objects,tests/bench/baseline.c bridge/probes.c bridge/operands.c bridge/log.c)
 	$(CC) $(ALL_LDFLAGS) $^ -o $@ -lbpf -lelf
 
-$(BUILD)/bench/receiver: $(call objects,tests/bench/receiver.c tests/bench/histogram.c)
+$(BUILD)/bench/receiver: $(call objects,tests/bench/receiver.c tests/bench/envelope.c)
 	@mkdir -p $(@D)
 	$(CC) $(ALL_LDFLAGS) $^ -o $@ -lzmq
 

@@ -178,7 +178,7 @@ int follow_run(struct follow *follow)
 		/* Nothing more at hand: readers see the lines now. */
 		if (got == 0 && !output_flush(follow->out))
 			break;
-		if (poll(fds, 3, got == 1 ? 0 : 1000) > 0 &&
+		if (poll(fds, 3, got == 1 ? 0 : 500) > 0 &&
 		    (fds[0].revents || fds[2].revents & (POLLERR | POLLHUP)))
 			break;
 	}
