@@ -31,8 +31,18 @@ struct {
 	__type(value, struct site);
 } sites SEC(".maps");
 
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, MAX_RULES);
+	__type(key, char[RULE_KEY]);
+	__type(value, __u32);
+} rules SEC(".maps");
+
 /* Frozen before load, so the verifier drops the branches that this kernel cannot have. */
 const volatile bool have_tai = false;
+const volatile bool have_rules = false;	   /* of message types */
+const volatile bool have_payloads = false; /* wanted at all */
+const volatile bool have_dynptr = false;   /* records of any size, Linux 5.19 */
 
 /* Mapped by the bridge. */
 struct shared shared = {};
@@ -104,39 +114,9 @@ static __always_inline long text_read(char *slot, __u32 size, __u64 address, boo
 	((n) + sizeof(struct record) <= (size) && (offset) <= (size) - sizeof(struct record) - (n))
 
 /* size is a constant in each caller: the ring reserves only constant sizes. */
-static __always_inline int record_fill(void *ctx, const struct site *site, __u32 key, __u32 pid,
-				       __u32 size, bool may_sleep)
+static __always_inline void fields_fill(struct record *record, const struct site *site,
+					const __u64 *registers, __u32 size, bool may_sleep)
 {
-	struct probe_counters *counters = &shared.counters[site->probe % MAX_PROBES];
-	__u64 *ring_lost = &shared.ring_lost[site->ring & 1];
-	__u64 probe_lost_before = *(volatile __u64 *)&counters->lost;
-	__u64 ring_lost_before = *(volatile __u64 *)ring_lost;
-	struct record *record;
-	__u64 registers[N_REGISTERS];
-
-	if (site->ring)
-		record = bpf_ringbuf_reserve(&ring_high, size, 0);
-	else
-		record = bpf_ringbuf_reserve(&ring_low, size, 0);
-	if (!record) {
-		__sync_fetch_and_add(&counters->lost, 1);
-		__sync_fetch_and_add(ring_lost, 1);
-		return 0;
-	}
-	record->time_ns = have_tai ? bpf_ktime_get_tai_ns() : bpf_ktime_get_boot_ns();
-	record->probe_lost = probe_lost_before;
-	record->ring_lost = ring_lost_before;
-	record->pid = pid;
-	record->probe = site->probe;
-	record->site = key;
-	/* Kept in the record, not in registers: there the verifier would follow every combination.
-	 */
-	record->missing = 0;
-	record->cut = 0;
-
-	/* ctx cannot be indexed by a variable; a copy on the stack can. */
-	bpf_probe_read_kernel(registers, sizeof(registers), ctx);
-
 	for (__u32 i = 0; i < MAX_ARGS; i++) {
 		if (i >= site->n_args)
 			break;
@@ -146,7 +126,7 @@ static __always_inline int record_fill(void *ctx, const struct site *site, __u32
 		__u64 value = 0;
 		bool read;
 
-		if (argument->type == ARGUMENT_SKIP)
+		if (argument->type == ARGUMENT_PAYLOAD)
 			continue;
 		read = operand_read(&argument->operand, registers, may_sleep, &value);
 		if (read && argument->type == ARGUMENT_INTEGER) {
@@ -167,8 +147,8 @@ static __always_inline int record_fill(void *ctx, const struct site *site, __u32
 
 			/* One branch for each size: of a sum of two variables the verifier knows
 			 * too little. */
-#define SLOT(SIZE)                                    \
-	if (slot == SIZE && FITS(offset, SIZE, size)) \
+#define SLOT(SIZE)                                                                                 \
+	if (slot == SIZE && FITS(offset, SIZE, size))                                              \
 		n = text_read((char *)record->slots + offset, SIZE, value, may_sleep);
 			TEXT_SLOTS(SLOT)
 #undef SLOT
@@ -180,36 +160,273 @@ static __always_inline int record_fill(void *ctx, const struct site *site, __u32
 		if (!read)
 			record->missing |= 1U << i;
 	}
+}
 
-	bool faulty = record->missing, truncated = record->cut;
+/* Read before a record is reserved: losses that came before it. */
+struct losses {
+	__u64 probe, ring;
+};
 
-	bpf_ringbuf_submit(record, 0);
+static __always_inline struct losses losses_read(const struct site *site)
+{
+	struct losses lost = {
+		.probe = *(volatile __u64 *)&shared.counters[site->probe % MAX_PROBES].lost,
+		.ring = *(volatile __u64 *)&shared.ring_lost[site->ring & 1],
+	};
+	return lost;
+}
+
+static __always_inline void count_lost(const struct site *site)
+{
+	__sync_fetch_and_add(&shared.counters[site->probe % MAX_PROBES].lost, 1);
+	__sync_fetch_and_add(&shared.ring_lost[site->ring & 1], 1);
+}
+
+static __always_inline void count_submitted(const struct site *site, bool faulty, bool cut)
+{
+	struct probe_counters *counters = &shared.counters[site->probe % MAX_PROBES];
+
 	__sync_fetch_and_add(&counters->submitted, 1);
 	if (faulty)
 		__sync_fetch_and_add(&counters->faults, 1);
-	if (truncated)
+	if (cut)
 		__sync_fetch_and_add(&counters->truncated, 1);
+}
+
+static __always_inline void head_fill(struct record *record, __u32 key, struct losses lost)
+{
+	record->time_ns = have_tai ? bpf_ktime_get_tai_ns() : bpf_ktime_get_boot_ns();
+	record->probe_lost = lost.probe;
+	record->ring_lost = lost.ring;
+	record->pid = bpf_get_current_pid_tgid() >> 32;
+	record->site = key;
+	record->payload = 0;
+	/* Kept in the record, not in registers: there the verifier would follow every combination. */
+	record->missing = 0;
+	record->cut = 0;
+}
+
+static __always_inline int record_make(const struct site *site, __u32 key, const __u64 *registers,
+				       __u32 size, bool may_sleep)
+{
+	struct losses lost = losses_read(site);
+	struct record *record;
+	bool faulty, cut;
+
+	if (site->ring)
+		record = bpf_ringbuf_reserve(&ring_high, size, 0);
+	else
+		record = bpf_ringbuf_reserve(&ring_low, size, 0);
+	if (!record) {
+		count_lost(site);
+		return 0;
+	}
+	head_fill(record, key, lost);
+	fields_fill(record, site, registers, size, may_sleep);
+	faulty = record->missing;
+	cut = record->cut;
+	bpf_ringbuf_submit(record, 0);
+	count_submitted(site, faulty, cut);
 	return 0;
+}
+
+/* ---- payloads ---- */
+
+static __always_inline bool payload_read(void *to, __u32 len, __u64 from, bool may_sleep)
+{
+	if (!bpf_probe_read_user(to, len, (void *)from))
+		return true;
+	return may_sleep && !bpf_copy_from_user(to, len, (void *)from);
+}
+
+/* Whole slices of one size. Each offset follows from the index, or the verifier gives up. Returns
+ * false when something could not be read. */
+static __always_inline bool slices_read(struct bpf_dynptr *ring, __u32 start, __u32 end,
+					__u64 from, __u32 slice, __u32 count, bool may_sleep)
+{
+	for (__u32 i = 0; i < count; i++) {
+		__u32 offset = start + i * slice;
+		void *to;
+
+		if (offset >= end)
+			break;
+		to = bpf_dynptr_data(ring, PAYLOAD_OFFSET + offset, slice);
+		if (!to || !payload_read(to, slice, from + offset, may_sleep))
+			return false;
+	}
+	return true;
+}
+
+/* The last bytes, fewer than 64: there is room for 64. */
+static __always_inline bool rest_read(struct bpf_dynptr *ring, __u32 start, __u32 len, __u64 from,
+				      bool may_sleep)
+{
+	void *to;
+
+	if (!len)
+		return true;
+	to = bpf_dynptr_data(ring, PAYLOAD_OFFSET + start, 64);
+	/* The compiler knows that len is small and drops the mask that tells the verifier. */
+	asm volatile("%0 &= 63" : "+r"(len));
+	return to && payload_read(to, len, from + start, may_sleep);
+}
+
+/* A record as long as the payload needs, rounded up to 64 bytes: slices of 4096, then 512, then 64. */
+static __always_inline int payload_make(const struct site *site, __u32 key,
+					const __u64 *registers, __u64 from, __u32 len, bool whole,
+					bool readable, bool may_sleep)
+{
+	struct losses lost = losses_read(site);
+	struct bpf_dynptr ring;
+	struct record *record;
+	__u32 pages = len & ~4095U, blocks = len & ~511U, lines = len & ~63U;
+	bool faulty, cut;
+	long err;
+
+	if (site->ring)
+		err = bpf_ringbuf_reserve_dynptr(&ring_high, PAYLOAD_OFFSET + ((len + 63) & ~63U),
+						 0, &ring);
+	else
+		err = bpf_ringbuf_reserve_dynptr(&ring_low, PAYLOAD_OFFSET + ((len + 63) & ~63U),
+						 0, &ring);
+	record = err ? NULL : bpf_dynptr_data(&ring, 0, PAYLOAD_OFFSET);
+	if (!record) {
+		bpf_ringbuf_discard_dynptr(&ring, 0);
+		count_lost(site);
+		return 0;
+	}
+	head_fill(record, key, lost);
+	fields_fill(record, site, registers, PAYLOAD_OFFSET, may_sleep);
+	record->payload = len;
+	record->cut |= RECORD_PAYLOAD;
+	if (readable)
+		readable = slices_read(&ring, 0, pages, from, 4096, MAX_PAYLOAD / 4096, may_sleep) &&
+			   slices_read(&ring, pages, blocks, from, 512, 8, may_sleep) &&
+			   slices_read(&ring, blocks, lines, from, 64, 8, may_sleep) &&
+			   rest_read(&ring, lines, len & 63, from, may_sleep);
+	if (!readable)
+		record->missing |= 1U << ((site->payload_arg - 1) & 31);
+	faulty = record->missing;
+	cut = (record->cut & ~RECORD_PAYLOAD) || !whole;
+	bpf_ringbuf_submit_dynptr(&ring, 0);
+	count_submitted(site, faulty, cut);
+	return 0;
+}
+
+/* The same for kernels whose records have constant sizes. */
+static __always_inline int payload_make_class(const struct site *site, __u32 key,
+					      const __u64 *registers, __u64 from, __u32 len,
+					      bool whole, bool readable, __u32 class, bool may_sleep)
+{
+	struct losses lost = losses_read(site);
+	struct record *record;
+	bool faulty, cut;
+
+	if (site->ring)
+		record = bpf_ringbuf_reserve(&ring_high, PAYLOAD_OFFSET + class, 0);
+	else
+		record = bpf_ringbuf_reserve(&ring_low, PAYLOAD_OFFSET + class, 0);
+	if (!record) {
+		count_lost(site);
+		return 0;
+	}
+	head_fill(record, key, lost);
+	fields_fill(record, site, registers, PAYLOAD_OFFSET, may_sleep);
+	if (len > class - 1) {
+		len = class - 1;
+		whole = false;
+	}
+	record->payload = len;
+	record->cut |= RECORD_PAYLOAD;
+	/* The compiler knows that len is small and drops the mask that tells the verifier. */
+	asm volatile("%0 &= %1" : "+r"(len) : "i"(class - 1));
+	if (!readable ||
+	    (len && !payload_read((char *)record + PAYLOAD_OFFSET, len, from, may_sleep)))
+		record->missing |= 1U << ((site->payload_arg - 1) & 31);
+	faulty = record->missing;
+	cut = (record->cut & ~RECORD_PAYLOAD) || !whole;
+	bpf_ringbuf_submit(record, 0);
+	count_submitted(site, faulty, cut);
+	return 0;
+}
+
+static __always_inline int payload_capture(const struct site *site, __u32 key,
+					   const __u64 *registers, __u32 limit, bool may_sleep)
+{
+	__u32 argument = site->payload_arg - 1;
+	__u64 from = 0, total = 0;
+	bool readable, whole;
+	__u32 len;
+
+	if (argument < 1 || argument >= MAX_ARGS)
+		return 0;
+	/* The argument before a payload is its size. */
+	readable = operand_read(&site->args[argument].operand, registers, may_sleep, &from) &&
+		   operand_read(&site->args[argument - 1].operand, registers, may_sleep, &total);
+	if (limit > MAX_PAYLOAD)
+		limit = MAX_PAYLOAD;
+	whole = total <= limit;
+	len = whole ? total : limit;
+	if (!readable)
+		len = 0;
+	if (have_dynptr)
+		return payload_make(site, key, registers, from, len, whole, readable, may_sleep);
+#define CLASS(SIZE)                                                                                \
+	if (len < SIZE || SIZE == 32768)                                                           \
+		return payload_make_class(site, key, registers, from, len, whole, readable, SIZE,  \
+					  may_sleep);
+	PAYLOAD_CLASSES(CLASS)
+#undef CLASS
+	return 0;
+}
+
+/* How much payload an event wants; RULE_DROP: the event is not wanted. */
+static __always_inline __u32 limit_find(const struct site *site, const __u64 *registers,
+					bool may_sleep)
+{
+	__u32 argument = site->rule_arg - 1;
+	char text[RULE_KEY] = {};
+	__u64 address;
+	__u32 *rule;
+
+	if (!have_rules || argument >= MAX_ARGS ||
+	    !operand_read(&site->args[argument].operand, registers, may_sleep, &address) ||
+	    text_read(text, sizeof(text), address, may_sleep) < 0)
+		return site->payload_limit;
+	rule = bpf_map_lookup_elem(&rules, text);
+	return rule ? *rule : site->payload_limit;
 }
 
 static __always_inline int capture(void *ctx, bool may_sleep)
 {
 	__u32 key = bpf_get_attach_cookie(ctx);
-	__u32 pid = bpf_get_current_pid_tgid() >> 32;
 	__u32 only = *(volatile __u32 *)&shared.only_pid;
+	__u64 registers[N_REGISTERS];
 
-	if (!*(volatile __u32 *)&shared.gate || (only && only != pid))
+	if (!*(volatile __u32 *)&shared.gate ||
+	    (only && only != (__u32)(bpf_get_current_pid_tgid() >> 32)))
 		return 0;
 
 	const struct site *site = bpf_map_lookup_elem(&sites, &key);
 
 	if (!site)
 		return 0;
-	__sync_fetch_and_add(&shared.counters[site->probe % MAX_PROBES].fired, 1);
+	/* ctx cannot be indexed by a variable; a copy on the stack can. */
+	bpf_probe_read_kernel(registers, sizeof(registers), ctx);
+	if (have_payloads || have_rules) {
+		__u32 limit = limit_find(site, registers, may_sleep);
 
-#define CLASS(SIZE)             \
-	if (site->size == SIZE) \
-		return record_fill(ctx, site, key, pid, SIZE, may_sleep);
+		if (limit == RULE_DROP)
+			return 0;
+		__sync_fetch_and_add(&shared.counters[site->probe % MAX_PROBES].fired, 1);
+		if (have_payloads && limit && site->payload_arg)
+			return payload_capture(site, key, registers, limit, may_sleep);
+	} else {
+		__sync_fetch_and_add(&shared.counters[site->probe % MAX_PROBES].fired, 1);
+	}
+#define CLASS(SIZE)                                                                                \
+	if (site->size == SIZE)                                                                    \
+		return record_make(site, key, registers, SIZE, may_sleep);
 	RECORD_SIZES(CLASS)
 #undef CLASS
 	return 0;

@@ -8,7 +8,7 @@
 #include <linux/types.h>
 
 /* Raise when any structure here changes: a resuming bridge must not read another layout. */
-#define RECORD_LAYOUT 1
+#define RECORD_LAYOUT 2
 
 #define MAX_ARGS 12
 #define MAX_PROBES 64
@@ -42,7 +42,7 @@ enum argument_type {
 	ARGUMENT_INTEGER, /* the operand's value, 8 bytes */
 	ARGUMENT_HASH,	  /* the operand points to 32 bytes */
 	ARGUMENT_TEXT,	  /* the operand points to a NUL-terminated string */
-	ARGUMENT_SKIP,	  /* nothing is copied */
+	ARGUMENT_PAYLOAD, /* the operand points to as many bytes as the argument before it says */
 };
 
 struct argument {
@@ -59,13 +59,30 @@ struct site {
 	__u8 ring;   /* enum socket_id */
 	__u8 n_args;
 	__u32 size; /* record bytes, head included: one of RECORD_SIZES */
+	__u32 payload_limit; /* bytes of the payload to copy, 0 = none */
+	__u8 payload_arg;    /* 1 + index of the payload's argument, 0 = none */
+	__u8 rule_arg;	     /* 1 + index of the text that selects a rule, 0 = none */
+	__u16 unused;
 	struct argument args[MAX_ARGS];
 };
-_Static_assert(sizeof(struct site) == 8 + 32 * MAX_ARGS, "layout");
+_Static_assert(sizeof(struct site) == 16 + 32 * MAX_ARGS, "layout");
+
+/* What is done with events whose text (a message type) is the key. */
+#define RULE_KEY 16
+#define MAX_RULES 256
+#define RULE_DROP 0xffffffffu /* not recorded; any other value: payload_limit */
 
 /* Ring space is reserved in constant sizes, as the verifier demands. */
 #define RECORD_SIZES(X) X(64) X(128) X(256) X(448) X(640) X(1216)
 #define MAX_RECORD_SIZE 1216
+
+/* Record bytes in front of a payload. */
+#define PAYLOAD_OFFSET 448
+#define MAX_PAYLOAD (4u << 20)
+
+/* Without dynptr (before Linux 5.19): constant sizes for payloads, powers of two, each a byte too large;
+ * what is longer is cut. */
+#define PAYLOAD_CLASSES(X) X(512) X(4096) X(32768)
 
 /* The sizes that a text's slot can have, its final NUL included. */
 #define TEXT_SLOTS(X) X(16) X(32) X(144) X(272) X(512)
@@ -76,12 +93,15 @@ struct record {
 	__u64 ring_lost;  /* the ring's losses before this firing */
 	__u32 pid;	  /* the process, in the initial namespace */
 	__u32 missing;	  /* bit i: argument i could not be read */
-	__u16 probe;
-	__u16 cut; /* bit i: text i was longer than its slot */
-	__u32 site;
+	__u16 site;
+	__u16 cut;     /* bit i: text i was longer than its slot; and RECORD_PAYLOAD */
+	__u32 payload; /* bytes at PAYLOAD_OFFSET */
 	__u8 slots[];
 };
 _Static_assert(sizeof(struct record) == 40, "layout");
+
+/* In cut: the payload was asked for, be it empty. */
+#define RECORD_PAYLOAD 0x8000
 
 /* All only ever grow, and outlive the bridge when pinned. */
 struct probe_counters {

@@ -25,6 +25,11 @@
  * reader that naps between two looks is woken at most once a nap. */
 #define NAP_NS 200000
 
+/* Of the journal's file. The rest is for pages that one transaction frees and the next one takes;
+ * large values fragment, so they need more of it. */
+#define LIVE_PERCENT 80
+#define LIVE_PERCENT_PAYLOADS 50
+
 #define STATUS_PERIOD_NS 1000000000ULL
 
 /* Subscribers that reconnect need this long after the bind; meanwhile the rings hold. */
@@ -221,6 +226,7 @@ static int catalogue_bind(struct bridge *b)
 		log_error("the catalogue does not fit the record layout");
 		return EXIT_OTHER;
 	}
+	b->tps.payload_limit = b->options->payload_limit;
 	b->evictions_topic = topic_number(b, "block.evictions");
 	b->started_topic = topic_number(b, "node.started");
 	b->exited_topic = topic_number(b, "node.exited");
@@ -233,7 +239,12 @@ static int catalogue_bind(struct bridge *b)
 /* The rings of this process: loaded anew, or taken over. */
 static int pipeline_open(struct bridge *b)
 {
-	struct tracer_options options = { .without = b->options->without };
+	struct tracer_options options = {
+		.without = b->options->without,
+		.payloads = b->options->payloads,
+		.rules = b->options->rules,
+		.n_rules = b->options->n_rules,
+	};
 	uint64_t last;
 	int err;
 
@@ -281,7 +292,9 @@ static void journal_begin(struct bridge *b)
 		journal_open(&b->journal,
 			     b->options->journal_directory ? b->options->journal_directory :
 							     directory,
-			     b->options->journal_bytes, &b->journal_halved) != 0;
+			     b->options->journal_bytes,
+			     b->options->payloads ? LIVE_PERCENT_PAYLOADS : LIVE_PERCENT,
+			     &b->journal_halved) != 0;
 }
 
 static int label_choose(struct bridge *b)

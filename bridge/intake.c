@@ -76,14 +76,15 @@ void intake_node_ended(struct bridge *b, uint64_t time_us)
 /* Whether a record counts: it comes from the node, or from the node's next process. */
 static bool record_accept(struct bridge *b, const struct record *record)
 {
-	bool starting = record->probe == b->tps.start;
+	size_t number = tracepoints_number(&b->tps, record);
+	bool starting = number == b->tps.start;
 	uint64_t time_us = record_time_us(b, record->time_ns);
 
 	switch (node_judge(&b->node, (pid_t)record->pid, starting)) {
 	case NODE_KNOWN:
 		return !starting;
 	case NODE_OTHER:
-		b->skipped[record->probe % MAX_PROBES]++;
+		b->skipped[number]++;
 		return false;
 	case NODE_NEW:
 		break;
@@ -102,6 +103,7 @@ static void record_low(struct bridge *b, const struct record *record, const stru
 {
 	struct evictions *e = &b->evictions;
 	enum eviction_kind kind = evictions_kind(tp->event, values);
+	unsigned int topic = (unsigned int)(tp - b->tps.table);
 	bool complete;
 	uint64_t n = 0;
 
@@ -110,7 +112,7 @@ static void record_low(struct bridge *b, const struct record *record, const stru
 	if (kind == EVICTION_BLOCK || kind == EVICTION_CONFLICT)
 		values[tp->event->n_fields - 1] = evictions_height(e, kind);
 	if (tp->selected)
-		n = stream_event(&b->streams[SOCKET_LOW], record->probe, tp->event, record->pid,
+		n = stream_event(&b->streams[SOCKET_LOW], topic, tp->event, record->pid,
 				 record->probe_lost, time_us, values);
 	if (evictions_add(e, kind, values, n, record->pid, record->time_ns))
 		intake_evictions(b, evictions_sound(e), true);
@@ -131,7 +133,7 @@ static void record_handle(struct bridge *b, const struct record *record)
 	if (tp->event->socket == SOCKET_LOW)
 		record_low(b, record, tp, values, time_us);
 	else if (tp->selected)
-		stream_event(&b->streams[SOCKET_HIGH], record->probe, tp->event, record->pid,
+		stream_event(&b->streams[SOCKET_HIGH], (unsigned int)(tp - b->tps.table), tp->event, record->pid,
 			     record->probe_lost, time_us, values);
 }
 

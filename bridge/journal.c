@@ -15,9 +15,6 @@
 
 #define FLOOR_BYTES ((size_t)1 << 20)
 
-/* Of the map. The rest is for pages that a transaction frees and the next one takes. */
-#define LIVE_PERCENT 80
-
 struct journal {
 	MDB_env *env;
 	MDB_dbi messages[N_SOCKETS];
@@ -244,7 +241,7 @@ static int try_sizes(struct journal *j, const size_t bytes[N_SOCKETS])
 }
 
 int journal_open(struct journal **journal, const char *directory, const size_t bytes[N_SOCKETS],
-		 bool *halved)
+		 unsigned int live_percent, bool *halved)
 {
 	struct journal *j = calloc(1, sizeof(*j));
 	size_t sizes[N_SOCKETS] = { bytes[SOCKET_LOW], bytes[SOCKET_HIGH] };
@@ -277,7 +274,7 @@ int journal_open(struct journal **journal, const char *directory, const size_t b
 		log_warning("journal %s: no room for the sizes asked for, made with %zu MiB for low and %zu MiB for high",
 			    directory, sizes[SOCKET_LOW] >> 20, sizes[SOCKET_HIGH] >> 20);
 	for (enum socket_id id = 0; id < N_SOCKETS; id++)
-		j->limit[id] = sizes[id] / 100 * LIVE_PERCENT;
+		j->limit[id] = sizes[id] / 100 * live_percent;
 	*journal = j;
 	return 0;
 out:

@@ -26,6 +26,8 @@ enum {
 	OPT_NAME,
 	OPT_ONLY,
 	OPT_EXCLUDE,
+	OPT_MESSAGE_TYPES,
+	OPT_PAYLOAD,
 	OPT_PORT,
 	OPT_LOW,
 	OPT_HIGH,
@@ -60,6 +62,10 @@ static const struct {
 	  "label of the node in every message (default: host name and chain)" },
 	{ "only", "GLOB", OPT_ONLY, "publish only topics that match; may be repeated" },
 	{ "exclude", "GLOB", OPT_EXCLUDE, "do not publish topics that match; may be repeated" },
+	{ "message-types", "LIST", OPT_MESSAGE_TYPES,
+	  "record only P2P messages of these types: inv,tx" },
+	{ "payload", "SPEC", OPT_PAYLOAD,
+	  "copy payloads of P2P messages: a size, full, or by type: tx=full,block=0" },
 	{ "port", "N", OPT_PORT,
 	  "low socket on loopback at N, high at N+1, replay at N+2 (default 28370)" },
 	{ "low", "ENDPOINT", OPT_LOW, "bind the low socket here instead; may be repeated" },
@@ -77,7 +83,7 @@ static const struct {
 	  "stay attached when ending, even when killed: the next start goes on" },
 	{ "detach", NULL, OPT_DETACH, "remove what --keep-attached left for this --name, then end" },
 	{ "without", "LIST", OPT_WITHOUT,
-	  "do without kernel features: multi, sleepable, tai (to look for faults)" },
+	  "do without kernel features: multi, sleepable, tai, dynptr (to look for faults)" },
 	{ "check", NULL, OPT_CHECK, "say what would be traced, then end" },
 	{ "verbose", NULL, OPT_VERBOSE, "say more" },
 	{ "version", NULL, OPT_VERSION, "print the version" },
@@ -165,7 +171,8 @@ static bool parse_without(const char *text, unsigned int *out)
 		unsigned int feature;
 	} features[] = { { "multi", FEATURE_MULTI },
 			 { "sleepable", FEATURE_SLEEPABLE },
-			 { "tai", FEATURE_TAI } };
+			 { "tai", FEATURE_TAI },
+			 { "dynptr", FEATURE_DYNPTR } };
 	char *copy = strdup(text), *save = NULL;
 	bool known = copy != NULL;
 
@@ -181,6 +188,95 @@ static bool parse_without(const char *text, unsigned int *out)
 	}
 	free(copy);
 	return known;
+}
+
+/* The rule of a message type, made when there is none; NULL when there are too many. */
+static struct rule *rule_of(struct options *o, const char *type)
+{
+	for (size_t i = 0; i < o->n_rules; i++)
+		if (!strcmp(o->rules[i].type, type))
+			return &o->rules[i];
+	if (o->n_rules == MAX_RULES)
+		return NULL;
+	strcpy(o->rules[o->n_rules].type, type);
+	return &o->rules[o->n_rules++];
+}
+
+static bool is_message_type(const char *type)
+{
+	size_t len = strlen(type);
+
+	/* Bitcoin's message header has 12 bytes for it. */
+	return len >= 1 && len <= 12;
+}
+
+static bool parse_limit(const char *text, uint32_t *limit)
+{
+	size_t size;
+
+	if (!strcmp(text, "full"))
+		size = MAX_PAYLOAD;
+	else if (!parse_size(text, &size) || size > MAX_PAYLOAD)
+		return false;
+	*limit = (uint32_t)size;
+	return true;
+}
+
+static bool parse_payload(struct options *o, char *text)
+{
+	char *save = NULL;
+
+	for (char *word = strtok_r(text, ",", &save); word; word = strtok_r(NULL, ",", &save)) {
+		char *value = strchr(word, '=');
+		struct rule *rule;
+		uint32_t limit;
+
+		if (value)
+			*value++ = '\0';
+		if (!parse_limit(value ? value : word, &limit))
+			return false;
+		o->payloads |= limit > 0;
+		if (!value) {
+			o->payload_limit = limit;
+			continue;
+		}
+		rule = is_message_type(word) ? rule_of(o, word) : NULL;
+		if (!rule)
+			return false;
+		rule->limit = limit;
+	}
+	return true;
+}
+
+/* Types that are named keep their payload rule or get the default one; all others are dropped. To be
+ * called when all options are known. */
+static bool rules_finish(struct options *o, char *types)
+{
+	struct rule wanted[MAX_RULES];
+	size_t n = 0;
+	char *save = NULL;
+
+	if (!types)
+		return true;
+	for (char *word = strtok_r(types, ",", &save); word; word = strtok_r(NULL, ",", &save)) {
+		struct rule *rule;
+
+		if (!is_message_type(word) || n == MAX_RULES) {
+			log_error("--message-types: \"%s\" is no message type (1 to 12 characters)", word);
+			return false;
+		}
+		rule = NULL;
+		for (size_t i = 0; i < o->n_rules; i++)
+			if (!strcmp(o->rules[i].type, word))
+				rule = &o->rules[i];
+		memset(&wanted[n], 0, sizeof(wanted[n]));
+		strcpy(wanted[n].type, word);
+		wanted[n++].limit = rule ? rule->limit : o->payload_limit;
+	}
+	memcpy(o->rules, wanted, n * sizeof(wanted[0]));
+	o->n_rules = n;
+	o->payload_limit = RULE_DROP;
+	return true;
 }
 
 static bool is_label(const char *text)
@@ -241,6 +337,18 @@ static bool options_set(struct options *o, int option, const char *name, char *a
 		return append_glob(name, o->only, &o->n_only, argument);
 	case OPT_EXCLUDE:
 		return append_glob(name, o->exclude, &o->n_exclude, argument);
+	case OPT_MESSAGE_TYPES:
+		o->message_types = argument;
+		return true;
+	case OPT_PAYLOAD: {
+		char *copy = strdup(argument);
+		bool good = copy && parse_payload(o, copy);
+
+		free(copy);
+		if (!good)
+			break;
+		return true;
+	}
 	case OPT_PORT:
 		if (!parse_number(argument, 65533, &number) || number == 0)
 			break;
@@ -369,7 +477,7 @@ bool options_parse(struct options *o, int argc, char **argv, int *exit_code)
 		log_error("--keep-attached wants a journal: the next start goes on from what it says");
 		return false;
 	}
-	return globs_check("only", o->only, o->n_only) &&
+	return rules_finish(o, o->message_types) && globs_check("only", o->only, o->n_only) &&
 	       globs_check("exclude", o->exclude, o->n_exclude);
 }
 

@@ -7,6 +7,7 @@
 #include <sys/types.h>
 
 #include "publisher.h"
+#include "tracer.h"
 
 #define MAX_GLOBS 64
 
@@ -31,6 +32,11 @@ struct options {
 	size_t n_only;
 	const char *exclude[MAX_GLOBS];
 	size_t n_exclude;
+	char *message_types;
+	struct rule rules[MAX_RULES]; /* of --payload and --message-types */
+	size_t n_rules;
+	uint32_t payload_limit; /* of types without a rule; RULE_DROP: they are not wanted */
+	bool payloads;		/* some type wants its payload */
 	/* where to */
 	unsigned int port;
 	const char *endpoints[N_ENDPOINTS][MAX_ENDPOINTS]; /* none: loopback tcp and ipc */

@@ -43,11 +43,15 @@ static uint64_t fingerprint_add(uint64_t hash, const void *data, size_t len)
 	return hash;
 }
 
-/* Everything that gives topic numbers and record fields their meaning. */
+/* Everything that gives topic numbers and record fields their meaning, and what the kernel was told. */
 static uint64_t catalogue_fingerprint(const struct bridge *b)
 {
+	const struct options *o = b->options;
 	uint64_t hash = 14695981039346656037ULL;
 
+	hash = fingerprint_add(hash, o->rules, o->n_rules * sizeof(o->rules[0]));
+	hash = fingerprint_add(hash, &o->payload_limit, sizeof(o->payload_limit));
+	hash = fingerprint_add(hash, o->ring_bytes, sizeof(o->ring_bytes));
 	for (size_t i = 0; i < b->tps.n; i++) {
 		const struct tracepoint *tp = &b->tps.table[i];
 		uint8_t flags = (uint8_t)(tp->selected | tp->wanted << 1);
@@ -138,7 +142,7 @@ static bool state_matches(const struct bridge *b, const struct saved_state *s)
 	else if (memcmp(&s->binary, &mine.binary, sizeof(mine.binary)))
 		why = "the binary is another one now";
 	else if (s->catalogue != mine.catalogue)
-		why = "other events are selected now";
+		why = "other events, payloads or ring sizes are asked for now";
 	else if (strcmp(s->label, mine.label))
 		why = "the journal has another label";
 	for (enum socket_id id = 0; id < N_SOCKETS && !why; id++)

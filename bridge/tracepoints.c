@@ -23,7 +23,7 @@ static enum argument_type argument_type(enum field_type type)
 	case TYPE_TEXT:
 		return ARGUMENT_TEXT;
 	case TYPE_PAYLOAD:
-		return ARGUMENT_SKIP;
+		return ARGUMENT_PAYLOAD;
 	default:
 		return ARGUMENT_INTEGER;
 	}
@@ -45,10 +45,16 @@ static int tracepoint_lay_out(struct tracepoint *tp)
 			return -E2BIG;
 		tp->argument[i] = (int8_t)tp->n_arguments++;
 		tp->offset[i] = (uint16_t)at;
-		if (argument_type(field->type) != ARGUMENT_SKIP)
+		if (field->type != TYPE_PAYLOAD)
 			at += field->slot;
+		else
+			tp->payload_arg = (uint8_t)tp->n_arguments;
+		if (!strcmp(field->name, "msg_type"))
+			tp->rule_arg = (uint8_t)tp->n_arguments;
 	}
 	tp->record_size = record_size((uint32_t)sizeof(struct record) + at);
+	if (tp->payload_arg && tp->record_size > PAYLOAD_OFFSET)
+		return -E2BIG;
 	return tp->record_size ? 0 : -E2BIG;
 }
 
@@ -91,9 +97,9 @@ int tracepoints_init(struct tracepoints *tps, const struct event_desc *events, s
 }
 
 /* The operands of one site, put where the catalogue wants them. Returns how many cannot be read. */
-static unsigned int site_fill(struct site *site, struct site_info *info,
-			      const struct tracepoint *tp, const struct operand *operands,
-			      unsigned int n_operands)
+static unsigned int site_fill(const struct tracepoints *tps, struct site *site,
+			      struct site_info *info, const struct tracepoint *tp,
+			      const struct operand *operands, unsigned int n_operands)
 {
 	unsigned int unreadable = 0;
 
@@ -114,6 +120,11 @@ static unsigned int site_fill(struct site *site, struct site_info *info,
 	site->n_args = n_operands < tp->n_arguments ? n_operands : tp->n_arguments;
 	site->size = tp->record_size;
 	site->ring = tp->event->socket;
+	if (tp->payload_arg && tp->payload_arg <= n_operands) {
+		site->payload_arg = tp->payload_arg;
+		site->payload_limit = tps->payload_limit;
+		site->rule_arg = tp->rule_arg;
+	}
 	info->n_args = site->n_args;
 	return unreadable;
 }
@@ -153,7 +164,7 @@ static int site_bind(struct tracepoints *tps, size_t number, struct probes *prob
 		return 0;
 	}
 	tp->state = TRACEPOINT_OK;
-	if (site_fill(site, info, tp, operands, (unsigned int)n)) {
+	if (site_fill(tps, site, info, tp, operands, (unsigned int)n)) {
 		for (int i = 0; i < n; i++) {
 			size_t len;
 			const char *text = operands_text(note->args, (unsigned int)i, &len);
@@ -232,9 +243,16 @@ int tracepoints_bind(struct tracepoints *tps, struct probes *probes)
 	return attached;
 }
 
+size_t tracepoints_number(const struct tracepoints *tps, const struct record *record)
+{
+	return tps->info[record->site % MAX_SITES].tracepoint;
+}
+
 const struct tracepoint *tracepoints_of(const struct tracepoints *tps, const struct record *record)
 {
-	return record->probe < tps->n ? &tps->table[record->probe] : NULL;
+	size_t number = tracepoints_number(tps, record);
+
+	return number < tps->n ? &tps->table[number] : NULL;
 }
 
 static uint64_t slot_integer(const uint8_t *slot)
@@ -265,15 +283,23 @@ static void value_read(struct value *value, const struct field_desc *field, cons
 	case TYPE_US_TO_NS:
 		value->i = (int64_t)slot_integer(slot) * 1000;
 		break;
-	case TYPE_PAYLOAD:
-		value->state = VALUE_ABSENT;
-		break;
 	default:
 		value->u = slot_integer(slot);
 		if (duration_us && !strcmp(field->unit, "ns"))
 			value->i *= 1000;
 		break;
 	}
+}
+
+/* The field before a payload is its size, the one behind it tells that it was cut. */
+static void payload_read(struct value *payload, const struct value *size,
+			 const struct record *record)
+{
+	payload->state = VALUE_SET;
+	payload->bytes.data = (const uint8_t *)record + PAYLOAD_OFFSET;
+	payload->bytes.len = record->payload;
+	if (size->state == VALUE_SET && record->payload < size->u)
+		payload[1] = (struct value){ .state = VALUE_SET, .b = true };
 }
 
 /* A replacement is a transaction or a package; the SELECT argument, where the binary passes it,
@@ -293,9 +319,9 @@ static void values_select(struct value *values, unsigned int alias, const struct
 void tracepoints_values(const struct tracepoints *tps, const struct record *record,
 			struct value *values)
 {
-	const struct tracepoint *tp = &tps->table[record->probe];
+	const struct tracepoint *tp = &tps->table[tracepoints_number(tps, record)];
 	const struct site_info *info = &tps->info[record->site % MAX_SITES];
-	unsigned int alias = 0;
+	unsigned int alias = 0, payload = 0;
 
 	for (unsigned int i = 0; i < tp->event->n_fields; i++) {
 		const struct field_desc *field = &tp->event->fields[i];
@@ -306,12 +332,20 @@ void tracepoints_values(const struct tracepoints *tps, const struct record *reco
 			alias = i;
 		if (a < 0 || a >= info->n_args)
 			continue;
+		if (field->type == TYPE_PAYLOAD && !(record->cut & RECORD_PAYLOAD))
+			continue;
 		if (record->missing >> a & 1) {
 			values[i].state = VALUE_NIL;
 			continue;
 		}
+		if (field->type == TYPE_PAYLOAD) {
+			payload = i;
+			continue;
+		}
 		value_read(&values[i], field, record->slots + tp->offset[i], info->duration_us);
 	}
+	if (payload)
+		payload_read(&values[payload], &values[payload - 1], record);
 	for (unsigned int i = 0; alias && i < tp->event->n_fields; i++) {
 		if (tp->event->fields[i].type != TYPE_SELECT)
 			continue;

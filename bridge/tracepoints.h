@@ -23,6 +23,7 @@ struct tracepoint {
 	uint16_t offset[MAX_FIELDS]; /* of each field's slot, from record.slots */
 	int8_t argument[MAX_FIELDS]; /* number of each field's argument, -1 = none */
 	unsigned int n_arguments;    /* that the catalogue knows */
+	uint8_t payload_arg, rule_arg; /* as in struct site */
 	uint32_t record_size;
 };
 
@@ -43,7 +44,8 @@ struct tracepoints {
 	struct site sites[MAX_SITES];
 	struct site_info info[MAX_SITES];
 	size_t n_sites;
-	const char *core; /* detected range of versions */
+	uint32_t payload_limit; /* for events with a payload: bytes to copy unless a rule says otherwise */
+	const char *core;	/* detected range of versions */
 };
 
 /* Fills the table from the catalogue. selected(arg, event) tells which are wanted.
@@ -58,6 +60,9 @@ int tracepoints_bind(struct tracepoints *tps, struct probes *probes);
 
 /* The tracepoint that a record belongs to, or NULL for a record of the process start. */
 const struct tracepoint *tracepoints_of(const struct tracepoints *tps, const struct record *record);
+
+/* The number of the tracepoint that a record belongs to: tps->start for a process start. */
+size_t tracepoints_number(const struct tracepoints *tps, const struct record *record);
 
 /* The fields of a record: values must have room for MAX_FIELDS; they point into the record.
  * Fields that the bridge adds are absent. */

@@ -152,11 +152,17 @@ static int tracer_load(struct tracer *t, const struct tracer_options *options)
 	bpf_map__set_max_entries(s->maps.ring_low, (__u32)options->ring_bytes[SOCKET_LOW]);
 	bpf_map__set_max_entries(s->maps.ring_high, (__u32)options->ring_bytes[SOCKET_HIGH]);
 	s->rodata->have_tai = t->features & FEATURE_TAI;
+	s->rodata->have_dynptr = t->features & FEATURE_DYNPTR;
+	s->rodata->have_payloads = options->payloads;
+	s->rodata->have_rules = options->n_rules > 0;
 	err = coretap_bpf__load(s);
 	if (err) {
 		coretap_bpf__destroy(s);
 		return err;
 	}
+	for (size_t i = 0; i < options->n_rules; i++)
+		bpf_map_update_elem(bpf_map__fd(s->maps.rules), options->rules[i].type,
+				    &options->rules[i].limit, BPF_ANY);
 	t->skeleton = s;
 	t->program = keep_fd(bpf_program__fd(program));
 	t->sites = keep_fd(bpf_map__fd(s->maps.sites));
@@ -193,6 +199,9 @@ int tracer_open(struct tracer **tracer, const struct tracer_options *options)
 	if (!(options->without & FEATURE_TAI) &&
 	    libbpf_probe_bpf_helper(BPF_PROG_TYPE_KPROBE, BPF_FUNC_ktime_get_tai_ns, NULL) == 1)
 		t->features |= FEATURE_TAI;
+	if (!(options->without & FEATURE_DYNPTR) &&
+	    libbpf_probe_bpf_helper(BPF_PROG_TYPE_KPROBE, BPF_FUNC_ringbuf_reserve_dynptr, NULL) == 1)
+		t->features |= FEATURE_DYNPTR;
 	err = -EINVAL;
 	if (!(options->without & FEATURE_SLEEPABLE)) {
 		t->features |= FEATURE_SLEEPABLE;

@@ -14,12 +14,22 @@ struct tracer;
 enum tracer_feature {
 	FEATURE_MULTI = 1,     /* one uprobe_multi link for all sites, Linux 6.6 */
 	FEATURE_SLEEPABLE = 2, /* programs that can fault pages in, Linux 6.0 */
+	FEATURE_DYNPTR = 8,    /* payloads of any size, Linux 5.19 */
 	FEATURE_TAI = 4,       /* a clock that follows steps of the wall clock, Linux 6.1 */
+};
+
+/* What is done with P2P messages of one type. */
+struct rule {
+	char type[RULE_KEY]; /* padded with zeros */
+	uint32_t limit;	     /* payload bytes to copy, or RULE_DROP */
 };
 
 struct tracer_options {
 	size_t ring_bytes[N_SOCKETS]; /* powers of two, multiples of the page size */
 	unsigned int without;	      /* enum tracer_feature */
+	bool payloads;		      /* some event may want its payload */
+	const struct rule *rules;
+	size_t n_rules;
 };
 
 /* Loads the programs, attached to nothing, gate closed. Returns 0 or -errno, said in the log:
