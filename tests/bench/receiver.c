@@ -99,7 +99,7 @@ static uint64_t percentile(const struct receiver *r, double share)
 	for (i = 0; i < BUCKETS; i++) {
 		seen += r->buckets[i];
 		if (seen && (double)seen >= share * (double)total)
-			return bucket_us(i);
+			return bucket_us(i) < r->max_latency ? bucket_us(i) : r->max_latency;
 	}
 	return 0;
 }

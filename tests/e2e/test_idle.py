@@ -44,14 +44,6 @@ class Idle(TestCase):
             sub.wait_status()
             self.check_idle(bridge)
 
-    def test_silent_node(self):
-        with Bridge(sanitized=False) as bridge, Subscriber(bridge) as sub:
-            sub.wait_status()
-            with FakeNode("burst", 1000, "--wait", "--hold") as node:
-                sub.wait_count("mempool.removed", 1000)
-                self.check_idle(bridge)
-                node.stop()
-
     def test_open_list(self):
         """A list that may go on for ever does not keep the bridge awake once it was told early."""
         with Bridge(sanitized=False) as bridge, Subscriber(bridge) as sub:
@@ -77,7 +69,7 @@ class Latency(TestCase):
 
     def check_first_after_silence(self, probe, topic):
         """Single events, each after 3 s of silence."""
-        tries = 4
+        tries = 3
         with Bridge(sanitized=False) as bridge, Subscriber(bridge) as sub:
             sub.wait_status()
             delays = []

@@ -490,6 +490,39 @@ class Following(Case):
             wait_until(lambda: sub.status("low")["pid"] is None, 3, "no node in status")
             self.check_stream(sub)
 
+    def test_restart_while_the_bridge_is_stopped(self):
+        """Two nodes one after the other, both rings full of both, before anybody looks: each event
+        of each arrives, and each node starts and ends once."""
+        for alive in (False, True):
+            with self.subTest(alive=alive):
+                binary = self.binary()
+                with Bridge(binary=binary) as bridge, Subscriber(bridge) as sub:
+                    sub.wait_status()
+                    bridge.send(signal.SIGSTOP)
+                    with FakeNode("blocks", 2, 500, "--coins", "--wait", binary=binary) as one:
+                        fired = one.finish()
+                    with FakeNode("blocks", 2, 500, "--coins", "--wait", "--hold", "--seed", 9,
+                                  binary=binary) as two:
+                        time.sleep(0.5)
+                        if not alive:
+                            second = two.stop()
+                        bridge.send(signal.SIGCONT)
+                        if alive:
+                            time.sleep(1)
+                            second = two.stop()
+                    wait_until(lambda: [e for e in sub.of("node.exited") if e.pid == two.pid],
+                               what="the second node.exited")
+                    time.sleep(1.2)
+                    self.check_stream(sub)
+                    told = [(e.topic, e.pid) for e in sub.events if e.topic.startswith("node.")]
+                    self.assertEqual(told, [("node.started", one.pid), ("node.exited", one.pid),
+                                            ("node.started", two.pid), ("node.exited", two.pid)])
+                    self.check_account(sub, {t: fired.get(t, 0) + second.get(t, 0)
+                                             for t in {*fired, *second}})
+                    for pid, ledger in ((one.pid, fired), (two.pid, second)):
+                        for topic, count in ledger.items():
+                            self.assertEqual(sum(e.pid == pid for e in sub.of(topic)), count, topic)
+
     def test_daemon(self):
         """The node goes on in a child of the process that was started."""
         binary = self.binary()

@@ -14,13 +14,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include <zmq.h>
 
 enum place { NOWHERE, COMMIT, COMMITTED, SEND, FAIL_COMMIT, FAIL_PUT };
 
 static enum place place;
 static long target, result;
-static long commits, puts, sends;
+static long commits, writes, sends;
 static int ready, sent_since;
 
 __attribute__((constructor)) static void killer_open(void)
@@ -73,8 +74,8 @@ int mdb_put(MDB_txn *txn, MDB_dbi dbi, MDB_val *key, MDB_val *value, unsigned in
 
 	if (!real)
 		*(void **)&real = dlsym(RTLD_NEXT, "mdb_put");
-	puts += ready;
-	if (place == FAIL_PUT && ready && puts >= target)
+	writes += ready;
+	if (place == FAIL_PUT && ready && writes >= target)
 		return (int)result;
 	return real(txn, dbi, key, value, flags);
 }

@@ -34,7 +34,7 @@ class Replay:
     """The replay socket. A question without an answer is asked again from a new socket: the bridge
     may have been killed with the question, or be starting just now."""
 
-    def __init__(self, context, address, timeout_ms=500):
+    def __init__(self, context, address, timeout_ms=200):
         self.context, self.address, self.timeout_ms = context, address, timeout_ms
         self.socket, self.id, self.ending = None, 0, False
 

@@ -213,6 +213,11 @@ class RPC:
         return lambda *args, **named: self.call(method, *args, **named)
 
 
+def new_script(wallet):
+    """The script of a new address."""
+    return bytes.fromhex(wallet.getaddressinfo(wallet.getnewaddress())["scriptPubKey"])
+
+
 def free_ports(count):
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
     ports = [s.getsockname()[1] for s in sockets]
@@ -252,19 +257,18 @@ class Node:
         self.pid = self.process.pid
         self.wait_answer()
 
-    def start_daemon(self, *more):
-        """Starts it with -daemonwait: it goes on in a child, which nobody here is parent of."""
-        subprocess.run(self.command("-daemonwait", *more), check=True, stdout=subprocess.DEVNULL,
-                       timeout=60)
-        with open(os.path.join(self.chain_directory, "bitcoind.pid")) as file:
-            self.pid = int(file.read())
+    def start_daemon(self, how="-daemonwait"):
+        """Starts it with -daemon or -daemonwait: it goes on in a child of the process started."""
+        subprocess.run(self.command(how), check=True, stdout=subprocess.DEVNULL, timeout=60)
         self.process = None
         self.wait_answer()
+        with open(os.path.join(self.chain_directory, "bitcoind.pid")) as file:
+            self.pid = int(file.read())
 
     def wait_answer(self):
         def answers():
             if self.process and self.process.poll() is not None:
-                raise AssertionError(f"the node ended with {self.process.returncode}: {self.log()[-2000:]}")
+                raise AssertionError(f"the node ended: {self.log()[-2000:]}")
             try:
                 return self.rpc.getblockchaininfo()
             except (OSError, RPCError, ValueError, http.client.HTTPException):
@@ -371,8 +375,9 @@ class Node:
     def mempool(self):
         return set(self.rpc.getrawmempool())
 
-    def wallet(self, name="w", **options):
-        self.rpc.createwallet(wallet_name=name, **options)
+    def wallet(self, name="w"):
+        """A new wallet; returns its RPC."""
+        self.rpc.createwallet(wallet_name=name)
         return RPC(self, f"/wallet/{urllib.parse.quote(name)}")
 
 

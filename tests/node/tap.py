@@ -1,6 +1,5 @@
 """A node with coretapd on it and a subscriber that misses nothing from then on."""
 import os
-import subprocess
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))

@@ -1,4 +1,5 @@
 """Blocks of a real node: which transactions left with each one, reorganisations, conflicts."""
+import concurrent.futures
 import json
 import os
 import random
@@ -69,7 +70,8 @@ class Blocks(NodeTestCase):
                                  [("block", block["hash"])] +
                                  [("block", txid) for txid in block["tx"][1:]] +
                                  [("evictions", block["hash"])])
-                self.assertEqual([e.n for e in events], list(range(events[0].n, events[0].n + 4002)))
+                first = events[0].n
+                self.assertEqual([e.n for e in events], list(range(first, first + 4002)))
                 self.assertEqual(evictions["n_block"], events[0].n)
                 for event in events[1:-1]:
                     entry = entries[event["txid"].hex()]
@@ -87,8 +89,34 @@ class Blocks(NodeTestCase):
         self.assertEqual(told["hash"], block["hash"])
         self.assertEqual(told["height"], block["height"])
         self.assertEqual(told["txids"], block["tx"][1:])
-        self.assertEqual(told["fees"], [satoshi(entries[t]["fees"]["base"]) for t in block["tx"][1:]])
+        self.assertEqual(told["fees"],
+                         [satoshi(entries[t]["fees"]["base"]) for t in block["tx"][1:]])
         self.assertEqual((told["complete"], told["unseen"]), (True, 0))
+
+    def test_blocks_while_transactions_pour_in(self):
+        """Arrivals from several threads before, between and after blocks: every list is exact."""
+        with Node() as node:
+            coins = node.make_coins(2000)
+            with Tap(node) as tap, concurrent.futures.ThreadPoolExecutor(3) as pool:
+                sends = [pool.submit(node.send_all, [spend(c, 1000) for c in coins[i:i + 50]])
+                         for i in range(0, 2000, 50)]
+                hashes = []
+                while not all(s.done() for s in sends):
+                    hashes += node.mine()
+                for send in sends:
+                    send.result()
+                hashes += node.mine()
+                self.assertEqual(node.mempool(), set())
+                events = tap.take("validation", "mempool", "block")
+                lists = {e["hash"].hex(): e for e in events if is_final(e)}
+                self.assertEqual(list(lists), hashes)
+                for block in node.rpc.batch("getblock", [(h,) for h in hashes]):
+                    told = lists[block["hash"]]
+                    self.assertEqual(hexes(told["txids"]), block["tx"][1:])
+                    self.assertEqual((told["unseen"], told["complete"]), (0, True))
+                self.assertEqual(sum(len(e["txids"]) for e in lists.values()), 2000)
+                self.assertEqual({e["height"] is None for e in events
+                                  if e.topic == "mempool.removed"}, {False})
 
     def test_transaction_that_was_never_submitted(self):
         """Mined but never seen: nothing is told to have left, and the list says so."""
@@ -211,7 +239,8 @@ class Blocks(NodeTestCase):
                 events = tap.take("validation", "mempool", "block")
                 self.assertEqual([plain(e) for e in events],
                                  [("added", tx.txid),
-                                  ("block", first.hash), ("block", tx.txid), ("evictions", first.hash),
+                                  ("block", first.hash), ("block", tx.txid),
+                                  ("evictions", first.hash),
                                   ("added", tx.txid),
                                   ("block", second.hash), ("block", tx.txid),
                                   ("evictions", second.hash)])

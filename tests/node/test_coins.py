@@ -1,4 +1,5 @@
 """Block connections and the coins cache of a real node, field by field."""
+import datetime
 import os
 import re
 import sys
@@ -6,7 +7,7 @@ import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
 from harness import main, wait_until
-from regtest import SCRIPT, Node, Peer, RPCError, satoshi, spend
+from regtest import Node, Peer, RPCError, new_script, satoshi, spend
 from tap import NodeTestCase, Tap
 
 P2PKH = b"\x76\xa9\x14" + bytes(20) + b"\x88\xac"
@@ -18,7 +19,7 @@ class Coins(NodeTestCase):
     def test_block_connected(self):
         with Node() as node:
             wallet = node.wallet()
-            node.mine(1, bytes.fromhex(wallet.getaddressinfo(wallet.getnewaddress())["scriptPubKey"]))
+            node.mine(1, new_script(wallet))
             c = node.make_coins(5)
             with Tap(node) as tap:
                 wallet.sendtoaddress(wallet.getnewaddress(), 1)
@@ -43,6 +44,15 @@ class Coins(NodeTestCase):
                          for step in ("Sanity checks", "Fork checks", r"Verify \d+ txins",
                                       "Write undo data")]
                 self.assertAlmostEqual(duration / 1e6, sum(steps), delta=0.03)
+                # It fires between these two lines, and is stamped with the same clock.
+                self.assertGreater(event["time_us"], self.stamp(log, "Index writing") - 2000)
+                self.assertLess(event["time_us"], self.stamp(log, "Connect total") + 2000)
+
+    def stamp(self, log, words):
+        """Unix microseconds of the last line in the log with these words."""
+        line = [line for line in log.splitlines() if words in line][-1]
+        at = datetime.datetime.strptime(line.split()[0], "%Y-%m-%dT%H:%M:%S.%fZ")
+        return (at - datetime.datetime(1970, 1, 1)) // datetime.timedelta(microseconds=1)
 
     def test_flush(self):
         """Modes, counts and sizes as the log has them; RPC is silent about them."""
@@ -81,9 +91,10 @@ class Coins(NodeTestCase):
         """The last flush in the log, and the cache as the last block before left it."""
         before, at, flush = log.rpartition("flush mode=")
         self.assertTrue(flush.startswith(f"{name}, prune={int(prune)}"), flush[:200])
-        self.assertEqual(list(event), ["time_us", "duration_ns", "mode", "coins", "memory", "prune"])
+        self.assertEqual(list(event),
+                         ["time_us", "duration_ns", "mode", "coins", "memory", "prune"])
         self.assertEqual((event["mode"], event["prune"]), (mode, prune))
-        coins = int(re.search(r"write coins cache to disk \(\d+ out of (\d+) cached coins\)", flush)[1])
+        coins = int(re.search(r"coins cache to disk \(\d+ out of (\d+) cached coins", flush)[1])
         self.assertEqual(event["coins"], coins)
         mib, count = re.findall(r"cache=([0-9.]+)MiB\((\d+)txo\)", before)[-1]
         self.assertEqual(event["coins"], int(count))

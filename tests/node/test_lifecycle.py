@@ -11,16 +11,19 @@ import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
 from harness import Bridge, Subscriber, main, semaphore, wait_until
-from regtest import Node, Tx, bitcoind, spend
+from regtest import Node, bitcoind, spend
 from tap import NodeTestCase, Tap
 
 WALLET = ["selected_coins", "normal_create_tx_internal", "attempting_aps_create_tx",
           "aps_create_tx_internal"]
 
 
+def notes(binary):
+    return subprocess.run(["readelf", "-n", binary], capture_output=True, text=True).stdout
+
+
 def tracepoints(binary):
-    notes = subprocess.run(["readelf", "-n", binary], capture_output=True, text=True).stdout
-    return sorted(set(re.findall(r"Provider: (\S+)\s+Name: (\S+)", notes)))
+    return sorted(set(re.findall(r"Provider: (\S+)\s+Name: (\S+)", notes(binary))))
 
 
 def semaphores(node):
@@ -38,8 +41,7 @@ class Lifecycle(NodeTestCase):
         shutil.copy(original, self.binary)
 
     def build_id(self):
-        notes = subprocess.run(["readelf", "-n", self.binary], capture_output=True, text=True).stdout
-        match = re.search(r"Build ID: ([0-9a-f]+)", notes)
+        match = re.search(r"Build ID: ([0-9a-f]+)", notes(self.binary))
         return match[1] if match else ""
 
     def check_life(self, event, topic, node, at):
@@ -87,7 +89,7 @@ class Lifecycle(NodeTestCase):
                       e.topic == "utxocache.flush"), key=lambda e: e.n)
         lives = [e for e in low if e.topic.startswith("node.")]
         self.assertEqual([(e.topic, e.pid) for e in lives],
-                         [(topic, pid) for pid in pids for topic in ("node.started", "node.exited")])
+                         [(t, pid) for pid in pids for t in ("node.started", "node.exited")])
         for pid in pids:
             own = [e.topic for e in low if e.pid == pid]
             self.assertEqual((own[0], own[-1]), ("node.started", "node.exited"))
@@ -96,24 +98,33 @@ class Lifecycle(NodeTestCase):
 
     def test_daemon(self):
         """The node goes on in a child of the process that was started."""
-        with Bridge(binary=self.binary) as bridge, Subscriber(bridge) as sub, \
-                Node(binary=self.binary, start=False) as node:
-            sub.wait_status()
-            at = time.time()
-            node.start_daemon()
-            hashes = node.mine(3)
-            wait_until(lambda: {e["hash"].hex() for e in sub.of("validation.block_connected")} >=
-                       set(hashes), 10, "blocks")
-            self.assertEqual({e.pid for e in sub.of("validation.block_connected")}, {node.pid})
-            pid = node.pid
-            node.stop()
-            exited = wait_until(lambda: next((e for e in sub.of("node.exited") if e.pid == pid),
-                                             None), 10, "node.exited")
-            self.check_life(exited, "node.exited", node, at)
-            lives = sorted(sub.of("node.started") + sub.of("node.exited"), key=lambda e: e.n)
-            pids = list(dict.fromkeys(e.pid for e in lives))
-            self.assertEqual(pids[-1], pid)
-            self.check_frames(sub, pids)
+        for how in ("-daemon", "-daemonwait"):
+            with self.subTest(how), Node(binary=self.binary, start=False) as node:
+                with Bridge(binary=self.binary) as bridge, Subscriber(bridge) as sub:
+                    sub.wait_status()
+                    self.run_daemon(how, node, sub)
+                    # What the child has inherited goes with coretapd, too.
+                    node.start_daemon(how)
+                    self.assertNotEqual(semaphores(node)["mempool.added"], 0)
+                self.assertEqual(set(semaphores(node).values()), {0})
+                node.stop()
+
+    def run_daemon(self, how, node, sub):
+        at = time.time()
+        node.start_daemon(how)
+        hashes = node.mine(3)
+        wait_until(lambda: {e["hash"].hex() for e in sub.of("validation.block_connected")} >=
+                   set(hashes), 10, "blocks")
+        self.assertEqual({e.pid for e in sub.of("validation.block_connected")}, {node.pid})
+        pid = node.pid
+        node.stop()
+        exited = wait_until(lambda: next((e for e in sub.of("node.exited") if e.pid == pid),
+                                         None), 10, "node.exited")
+        self.check_life(exited, "node.exited", node, at)
+        lives = sorted(sub.of("node.started") + sub.of("node.exited"), key=lambda e: e.n)
+        pids = list(dict.fromkeys(e.pid for e in lives))
+        self.assertEqual(pids[-1], pid)
+        self.check_frames(sub, pids)
 
     def test_kill_9_and_a_shorter_chain(self):
         """What a killed node had not written connects again, under the next process."""
@@ -134,6 +145,9 @@ class Lifecycle(NodeTestCase):
             self.assertEqual(event["height"], height - 1)
             told = [e["hash"].hex() for e in sub.of("validation.block_connected")]
             self.assertEqual(told[-3:], [*lost, new.hash])
+            final = wait_until(lambda: [e for e in sub.of("block.evictions")
+                                        if e["hash"].hex() == new.hash], 10, "list")[0]
+            self.assertEqual((final["reorg"], final["repeat"]), (2, False))
 
     def test_ways_to_name_the_node(self):
         with Node(binary=self.binary) as node:
@@ -214,7 +228,7 @@ class Lifecycle(NodeTestCase):
                     bridge.errors.close()
                     wait_until(lambda: set(semaphores(node).values()) == {0}, 10, "semaphores")
                     before = self.rounds
-                    wait_until(lambda: self.rounds > before + 1 or self.failure, 10, "the node's work")
+                    wait_until(lambda: self.rounds > before + 1 or self.failure, 10, "work")
             finally:
                 self.ending = True
                 thread.join()

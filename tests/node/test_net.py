@@ -180,8 +180,8 @@ class Net(NodeTestCase):
                 info = infos[evicted["addr"]]
                 self.check_connection(evicted, "net.evicted_inbound_connection", info,
                                       established=info["conntime"])
-                self.assertIn(f"selected inbound connection for eviction, disconnecting peer={info['id']}",
-                              node.log())
+                self.assertIn("selected inbound connection for eviction, "
+                              f"disconnecting peer={info['id']}", node.log())
                 next(p for p in [*peers, late] if p.address == info["addr"]).wait_closed()
                 # The newcomer's count includes the one that was told to go.
                 connected = next(e for e in events if e.topic == "net.inbound_connection")

@@ -140,7 +140,8 @@ class Walker:
         chosen = [txid for txid, _ in self.random.sample(txs, min(3, len(txs)))]
         victim = self.in_pool() if self.random.random() < 0.5 else None
         known = {(c.txid, c.vout): c for c in self.coins}
-        coins = [known[i[:2]] for i in victim.inputs[:1] if i[:2] in known] if victim else self.usable(1)
+        coins = [known[i[:2]] for i in victim.inputs[:1] if i[:2] in known] if victim \
+            else self.usable(1)
         hidden = spend(coins, 4000) if coins else None
         chosen = [t for t in chosen if not victim or t != victim.txid]
         self.node.mine_exactly(chosen + ([hidden.hex] if hidden else []))
@@ -155,7 +156,8 @@ class Walker:
 
     def reconsider(self):
         if self.invalid:
-            self.node.rpc.reconsiderblock(self.invalid.pop(self.random.randrange(len(self.invalid))))
+            chosen = self.random.randrange(len(self.invalid))
+            self.node.rpc.reconsiderblock(self.invalid.pop(chosen))
 
     def wait(self):
         days = 15 * DAY if self.random.random() < 0.15 else self.random.randrange(1, 7200)

@@ -5,7 +5,7 @@ import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
 from harness import main, wait_until
-from regtest import COIN, WITNESS, Node, RPCError, Tx, satoshi
+from regtest import COIN, WITNESS, Node, RPCError, Tx, new_script, satoshi
 from tap import NodeTestCase, Tap
 
 # Sizes in vbytes of what a P2WPKH wallet adds, Bitcoin Core's src/wallet/spend.cpp.
@@ -13,11 +13,10 @@ OVERHEAD, OUTPUT, CHANGE_SPEND = 11, 31, 68
 
 
 class Wallet(NodeTestCase):
-    def fund(self, node, wallet, *amounts, address=None):
+    def fund(self, node, wallet, *amounts, script=None):
         """Confirmed coins of these amounts, from coins of ours."""
         coin = node.make_coins(1, value=sum(amounts) + 10_000)[0]
-        scripts = [bytes.fromhex(wallet.getaddressinfo(address or wallet.getnewaddress())["scriptPubKey"])
-                   for _ in amounts]
+        scripts = [script or new_script(wallet) for _ in amounts]
         node.send(Tx([(coin.txid, 0, 0, WITNESS)], list(zip(amounts, scripts))))
         node.mine()
 
@@ -25,8 +24,8 @@ class Wallet(NodeTestCase):
         return [e.topic.split(".")[1] for e in events]
 
     def inputs(self, node, tx):
-        return sum(satoshi(node.rpc.getrawtransaction(vin["txid"], True)["vout"][vin["vout"]]["value"])
-                   for vin in tx["vin"])
+        spent = ((node.rpc.getrawtransaction(vin["txid"], True), vin["vout"]) for vin in tx["vin"])
+        return sum(satoshi(made["vout"][n]["value"]) for made, n in spent)
 
     def test_payment(self):
         """Plain and grouped selection of one payment, against the transaction that came of it."""
@@ -76,9 +75,10 @@ class Wallet(NodeTestCase):
         """Two coins at one address: spending both is dearer, so the plain transaction is used."""
         with Node("-txindex") as node:
             wallet = node.wallet()
-            self.fund(node, wallet, COIN, COIN, address=wallet.getnewaddress())
+            self.fund(node, wallet, COIN, COIN, script=new_script(wallet))
             with Tap(node, "--only", "coin_selection.*") as tap:
-                txid = wallet.sendtoaddress(address=wallet.getnewaddress(), amount="0.5", fee_rate=10)
+                txid = wallet.sendtoaddress(address=wallet.getnewaddress(), amount="0.5",
+                                            fee_rate=10)
                 # No mark: what would show it is not published here.
                 wait_until(lambda: sum(tap.sub.count.values()) >= 5, 10, "five events")
                 events = tap.take(mark=False)

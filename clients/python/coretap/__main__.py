@@ -1,0 +1,65 @@
+"""python3 -m coretap tail: events as they happen."""
+import argparse
+import signal
+import sys
+from typing import List, Optional
+
+from . import DEFAULT_ADDRESS, Event, Notice, subscribe
+
+
+def topic(word: str) -> str:
+    """mempool, mempool.*, * as the command line allows."""
+    word = word[:-1] if word.endswith("*") else word
+    return word if not word or "." in word else word + "."
+
+
+def tail(options: argparse.Namespace) -> int:
+    left = options.count
+    with subscribe(*map(topic, options.topics), address=options.address, position=options.position,
+                   since=options.since) as subscriber:
+        while True:
+            item = subscriber.next(0)
+            if item is None:
+                sys.stdout.flush()  # nothing more at hand: readers see the lines now
+                item = subscriber.next()
+            assert item is not None
+            if isinstance(item, Notice):
+                print(f"coretap: {item}", file=sys.stderr)
+            if options.json or isinstance(item, Event):
+                print(item.json() if options.json else f"{item.time:.6f} {item!r}")
+            if isinstance(item, Event) and left:
+                left -= 1
+                if not left:
+                    return 0
+
+
+def main(arguments: Optional[List[str]] = None) -> int:
+    parser = argparse.ArgumentParser(prog="python3 -m coretap", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    command = commands.add_parser("tail", help="shows events as they happen")
+    command.add_argument("topics", nargs="*", metavar="TOPIC",
+                         help="mempool.removed, or mempool for all of a provider; none: everything")
+    command.add_argument("--json", action="store_true", default=not sys.stdout.isatty(),
+                         help="JSON lines; so it is anyway when standard output is no terminal")
+    command.add_argument("--text", action="store_false", dest="json")
+    command.add_argument("--address", "-a", default=DEFAULT_ADDRESS)
+    command.add_argument("--count", "-n", type=int, default=0, help="end after that many events")
+    command.add_argument("--since", help="10m, 2h or oldest: begin in the past")
+    command.add_argument("--position", metavar="FILE", help="keep the place there and go on from it")
+    command.set_defaults(function=tail)
+    options = parser.parse_args(arguments)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    try:
+        return int(options.function(options))
+    except ValueError as error:
+        print(f"coretap: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 0
+    except BrokenPipeError:
+        sys.stderr.close()
+        return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,77 @@
+"""Where a subscriber stands, in a file: one cursor for each socket."""
+import json
+import os
+from typing import Any, Dict
+
+from .stream import Node
+
+_PAGE = 4096
+
+
+class Position:
+    """A file that says at any moment what the application has taken, also after kill -9.
+
+    It is rewritten in place by one write within one page, which a kill cannot divide; when it grows
+    beyond that, by a new file that is renamed over it.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = os.fspath(path)
+        self._sockets: Dict[str, Dict[str, Any]] = {}
+        self._fd = -1
+        self._written = b""
+        try:
+            with open(self.path, "rb") as file:
+                saved = json.loads(file.read())
+            self._sockets = dict(saved["sockets"])
+            if saved["version"] != 1 or not all(_valid(nodes) for nodes in self._sockets.values()):
+                raise ValueError
+        except FileNotFoundError:
+            pass
+        except (ValueError, KeyError, TypeError, AttributeError):
+            raise ValueError(f"{self.path}: not a position; remove it to join at the present") \
+                from None
+
+    def nodes(self, socket: str) -> Dict[str, Node]:
+        """The cursors with which a stream goes on."""
+        nodes = {}
+        for label, saved in self._sockets.get(socket, {}).items():
+            node = nodes[label] = Node(label)
+            node.run, node.n, node.whole = saved["run"], saved["n"], saved["whole"]
+            node.next = dict(saved["next"])
+            node.resumed = True
+        return nodes
+
+    def save(self, socket: str, nodes: Dict[str, Node]) -> None:
+        self._sockets[socket] = {
+            label: {"run": node.run, "n": node.n, "whole": node.whole, "next": node.next}
+            for label, node in nodes.items()}
+        data = json.dumps({"version": 1, "sockets": self._sockets}).encode()
+        if data == self._written:
+            return
+        self._written = data
+        if self._fd < 0 or len(data) > _PAGE:
+            self._replace(data)
+        else:
+            os.pwrite(self._fd, data.ljust(_PAGE), 0)
+
+    def _replace(self, data: bytes) -> None:
+        self.close()
+        new = f"{self.path}.new"
+        fd = os.open(new, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        data = data.ljust(_PAGE)
+        while data:
+            data = data[os.write(fd, data):]
+        os.replace(new, self.path)
+        self._fd = fd
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+def _valid(nodes: Any) -> bool:
+    return all(type(saved["run"]) is int and type(saved["n"]) is int and
+               type(saved["whole"]) is bool and
+               all(type(n) is int for n in saved["next"].values()) for saved in nodes.values())

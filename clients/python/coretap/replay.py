@@ -1,0 +1,75 @@
+"""The client's end of the replay socket. Never blocks."""
+import time
+from typing import Any, Dict, Generator, List, Optional, Tuple
+
+import msgpack
+import zmq
+
+from .wire import MAX_LENGTH, VERSION, WireError, unpack
+
+ATTEMPT = 2.0  # seconds until a request is sent again
+PATIENCE = 10.0  # until the answer is given up: a coretapd that restarts is back by then
+
+Answer = Tuple[Dict[str, Any], List[bytes]]
+
+
+class Replay:
+    def __init__(self, context: "zmq.Context[Any]", endpoint: str) -> None:
+        self.context = context
+        self.endpoint = endpoint
+        self.socket: Optional["zmq.Socket[Any]"] = None
+        self.off = False  # said so by the last status
+        self.error = ""  # of the last request
+        self.wake_at = 0.0  # while ask() waits: when to go on although nothing came
+        self._id = 0
+
+    def _open(self) -> "zmq.Socket[Any]":
+        if not self.socket:
+            self.socket = self.context.socket(zmq.DEALER)
+            for option, value in ((zmq.LINGER, 0), (zmq.IPV6, 1), (zmq.RCVHWM, 4),
+                                  (zmq.MAXMSGSIZE, MAX_LENGTH), (zmq.RECONNECT_IVL, 50)):
+                self.socket.setsockopt(option, value)
+            self.socket.connect(self.endpoint)
+        return self.socket
+
+    def close(self) -> None:
+        if self.socket:
+            self.socket.close()
+            self.socket = None
+
+    def ask(self, request: Dict[str, Any]) -> Generator[None, None, Optional[Answer]]:
+        """Yields None while it waits. Returns the header and the frames after it, or None."""
+        give_up = time.monotonic() + PATIENCE
+        while not self.off:
+            self._id += 1
+            body = msgpack.packb({"v": VERSION, "id": self._id, **request})
+            again = min(time.monotonic() + ATTEMPT, give_up)
+            try:
+                self._open().send(body, zmq.NOBLOCK)
+            except zmq.Again:
+                pass
+            while True:
+                try:
+                    frames = self._open().recv_multipart(zmq.NOBLOCK)
+                except zmq.Again:
+                    if time.monotonic() >= again:
+                        break
+                    self.wake_at = again
+                    yield None
+                    continue
+                try:
+                    header = unpack(frames[0])
+                except WireError as error:
+                    self.error = str(error)
+                    self.close()
+                    return None
+                if type(header) is not dict or header.get("id") != self._id:
+                    continue  # late, of a request that was given up
+                self.error = str(header.get("error", ""))
+                return None if "error" in header else (header, frames[1:])
+            self.close()  # whoever has not answered by now shall not answer this one later
+            if time.monotonic() >= give_up:
+                self.error = "no answer"
+                return None
+        self.error = "replay is off"
+        return None

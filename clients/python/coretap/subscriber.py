@@ -1,0 +1,271 @@
+"""Subscribing: a synchronous iterator over the events and notices of one coretapd."""
+import re
+import time
+from typing import Any, Callable, Dict, Iterator, List, Optional, Union
+
+import zmq
+
+from . import events as ev
+from .position import Position
+from .replay import Replay
+from .stream import Filter, Steps, Stream
+from .wire import MAX_LENGTH, STATUS, STOPPING
+
+DEFAULT_ADDRESS = "tcp://127.0.0.1:28370"
+STALE = 3.0  # seconds, three status periods
+# Silence counts only while someone listens. After this process itself was stopped or busy, what came
+# meanwhile gets this long to be handed over.
+GRACE = 0.25
+_MESSAGE_BYTES = 16 << 10  # no message is larger, unless one event is
+
+
+def endpoints(address: str) -> Dict[str, str]:
+    """tcp://HOST:PORT (PORT is the base port) or ipc:///run/coretap/NAME."""
+    tcp = re.fullmatch(r"tcp://(\[[^\]\s/;]+\]|[^:\s/;]+):(\d{1,5})", address)
+    if tcp and 0 < int(tcp[2]) <= 65533:
+        return {name: f"tcp://{tcp[1]}:{int(tcp[2]) + i}"
+                for i, name in enumerate(("low", "high", "replay"))}
+    if address.startswith("ipc:///"):
+        return {name: f"{address.rstrip('/')}/{name}.sock" for name in ("low", "high", "replay")}
+    raise ValueError(f"{address}: not an address; give tcp://HOST:PORT or ipc:///run/coretap/NAME")
+
+
+class _Link:
+    """One SUB socket with its stream, and whether it is alive."""
+
+    def __init__(self, context: "zmq.Context[Any]", name: str, stream: Stream, endpoint: str,
+                 backlog: int) -> None:
+        self.name = name
+        self.stream = stream
+        self.work: Optional[Steps] = None  # what the message in hand still has to tell
+        self.stale_at = time.monotonic() + STALE
+        self.quiet = False  # Stale or Stopping was the last that was told
+        self.graced = False  # this silence was given its grace
+        self.socket = context.socket(zmq.SUB)
+        for option, value in (
+                (zmq.RCVHWM, backlog), (zmq.LINGER, 0), (zmq.IPV6, 1),
+                # A restarted coretapd waits 250 ms before its first event: be back by then.
+                (zmq.RECONNECT_IVL, 50), (zmq.HANDSHAKE_IVL, 3000), (zmq.HEARTBEAT_IVL, 1000),
+                (zmq.HEARTBEAT_TIMEOUT, 5000), (zmq.HEARTBEAT_TTL, 10000),
+                (zmq.TCP_KEEPALIVE, 1), (zmq.TCP_KEEPALIVE_IDLE, 10),
+                (zmq.TCP_KEEPALIVE_INTVL, 5), (zmq.TCP_KEEPALIVE_CNT, 3),
+                (zmq.MAXMSGSIZE, MAX_LENGTH)):
+            self.socket.setsockopt(option, value)
+        self.socket.connect(endpoint)
+        # The status last: a publisher takes subscriptions in order, so when the first status comes,
+        # everything after it comes too, and its heads are the place to count from.
+        for topic in (*stream.filter.names, STATUS, STOPPING):
+            self.socket.subscribe(topic.encode())
+
+    def receive(self) -> Optional[Steps]:
+        try:
+            frames: List[bytes] = self.socket.recv_multipart(zmq.NOBLOCK)
+        except zmq.Again:
+            return None
+        self.stale_at = time.monotonic() + STALE
+        self.graced = False
+        return self._alive_again(frames) if self.quiet else self.stream.take(frames)
+
+    def _alive_again(self, frames: List[bytes]) -> Steps:
+        self.quiet = False
+        yield ev.Alive(self.name)
+        yield from self.stream.take(frames)
+
+
+class Subscriber:
+    """Iterate over it, or call next() with a timeout. Belongs to one thread at a time."""
+
+    def __init__(self, *topics: str, address: Optional[str] = None,
+                 position: Optional[str] = None, since: Union[None, float, str] = None,
+                 memory: int = 256 << 20, replay: bool = True) -> None:
+        where = endpoints(address or DEFAULT_ADDRESS)
+        wanted = Filter(topics or ("",))
+        since_us = parse_since(since)
+        self._position = Position(position) if position else None
+        self._context: "zmq.Context[Any]" = zmq.Context()
+        self._links: List[_Link] = []
+        for name in wanted.sockets():
+            channel = Replay(self._context, where["replay"]) if replay else None
+            stream = Stream(name, wanted, channel, since_us)
+            if self._position:
+                stream.nodes = self._position.nodes(name)
+            backlog = max(1, memory // _MESSAGE_BYTES) if memory else 0
+            self._links.append(_Link(self._context, name, stream, where[name], backlog))
+        self._turn = 0  # index of the link whose message is in hand
+        self._ahead: Optional[ev.Item] = None
+        self._looked_at = time.monotonic()
+
+    # ---- for the application ----
+
+    def next(self, timeout: Optional[float] = None) -> Optional[ev.Item]:
+        """The next event or notice; None when nothing came within timeout seconds. Asking for the
+        next one says that the one before is done: that is when a position is written."""
+        item = self._take()
+        if item is not None:
+            return item
+        now = time.monotonic()
+        deadline = None if timeout is None else now + timeout
+        while True:
+            item = self._take() or self._stale(now)
+            if item is not None:
+                return item
+            if deadline is not None and now >= deadline:
+                return None
+            wait = self.wait_seconds()
+            if deadline is not None:
+                wait = min(wait, deadline - now)
+            self._wait(wait)
+            after = time.monotonic()
+            # Time that was spent waiting as long as asked for was spent looking.
+            self._looked_at += min(wait, after - now)
+            now = after
+
+    def __iter__(self) -> Iterator[ev.Item]:
+        return self
+
+    def __next__(self) -> ev.Item:
+        if not self._links:
+            raise StopIteration
+        item = self.next()
+        assert item is not None
+        return item
+
+    def run(self, callback: Callable[[ev.Item], Any]) -> None:
+        """Calls callback with each event and notice, for ever. Its exceptions end this call and
+        reach the caller; calling again goes on with the item after the one that failed."""
+        for item in self:
+            callback(item)
+
+    def commit(self) -> None:
+        """Says that the item in hand is done, without asking for the next one."""
+        if self._ahead is None:
+            self._ahead = self._take()
+
+    def close(self) -> None:
+        for link in self._links:
+            if link.stream.replay:
+                link.stream.replay.close()
+            link.socket.close()
+        self._links = []
+        self._context.term()
+        if self._position:
+            self._position.close()
+
+    def __enter__(self) -> "Subscriber":
+        return self
+
+    def __exit__(self, kind: Any, *_: Any) -> None:
+        """Leaving the block in good order says that the item in hand is done."""
+        if kind is None and self._links:
+            self.commit()
+        self.close()
+
+    # ---- for event loops ----
+
+    def filenos(self) -> List[int]:
+        """Descriptors that become readable when next(0) may have something; call it until it has
+        nothing before waiting for them. They change between calls."""
+        return [int(socket.getsockopt(zmq.FD)) for socket in self._sockets()]
+
+    def wait_seconds(self) -> float:
+        """When to call next(0) although nothing became readable."""
+        now = time.monotonic()
+        times = [link.stale_at for link in self._links if not link.quiet]
+        times += [link.stream.replay.wake_at for link in self._links
+                  if link.work is not None and link.stream.replay]
+        return max(0.0, min(times, default=now + 3600) - now)
+
+    # ---- inside ----
+
+    def _sockets(self) -> "Iterator[zmq.Socket[Any]]":
+        for link in self._links:
+            if link.work is None:
+                yield link.socket
+            elif link.stream.replay and link.stream.replay.socket:
+                yield link.stream.replay.socket
+
+    def _take(self) -> Optional[ev.Item]:
+        """The next item at hand, without waiting."""
+        if self._ahead is not None:
+            item, self._ahead = self._ahead, None
+            return item
+        links, idle = self._links, 0
+        while idle < len(links):
+            link = links[self._turn]
+            if link.work is None:
+                link.work = link.receive()
+            if link.work is None:
+                idle += 1
+                self._turn = (self._turn + 1) % len(links)
+                continue
+            item = next(link.work, link)  # the link itself stands for the end
+            if self._position:
+                self._position.save(link.name, link.stream.nodes)
+            if item is None:  # waits for replay
+                idle += 1
+            elif item is not link:
+                if type(item) is ev.Stopping:
+                    link.quiet = True
+                return item
+            else:
+                link.work = None
+                idle = 0
+            self._turn = (self._turn + 1) % len(links)
+        return None
+
+    def _stale(self, now: float) -> Optional[ev.Item]:
+        listened = now - self._looked_at <= GRACE
+        self._looked_at = now
+        for link in self._links:
+            if link.quiet or now < link.stale_at:
+                continue
+            if link.work is not None or not (listened or link.graced):
+                link.graced = True
+                link.stale_at = now + GRACE
+                continue
+            link.quiet = True
+            last = link.stream.last
+            return ev.Stale(link.name, node=last.label if last else "", run=last.run if last else 0)
+        return None
+
+    def _wait(self, seconds: float) -> None:
+        poller = zmq.Poller()
+        for socket in self._sockets():
+            poller.register(socket, zmq.POLLIN)
+        poller.poll(int(seconds * 1000) + 1)
+
+
+def parse_since(since: Union[None, float, str]) -> Optional[int]:
+    """Unix microseconds of "10m", "2h", "oldest" or a Unix time in seconds."""
+    if since is None:
+        return None
+    if isinstance(since, (int, float)):
+        return int(since * 1e6)
+    ago = re.fullmatch(r"(\d+)([smhd])", since)
+    if since != "oldest" and not ago:
+        raise ValueError(f'{since}: give 30s, 10m, 2h, 1d or "oldest"')
+    return int((time.time() - int(ago[1]) * {"s": 1, "m": 60, "h": 3600, "d": 86400}[ago[2]]) * 1e6) \
+        if ago else 0
+
+
+def subscribe(*topics: str, address: Optional[str] = None, position: Optional[str] = None,
+              since: Union[None, float, str] = None, memory: int = 256 << 20,
+              replay: bool = True) -> Subscriber:
+    """An iterator over events and notices.
+
+    topics: "mempool.removed", "mempool." for all that begin so, none for everything.
+    address: tcp://HOST:PORT (the base port) or ipc:///run/coretap/NAME.
+    position: a file that keeps the place, so that a later call goes on there.
+    since: without a position, where to begin: "10m", "oldest", a Unix time; else at the present.
+    memory: bound in bytes, per socket, for messages that wait here; the publisher's bound is next,
+    and what does not fit there is fetched from replay.
+    replay: False never asks for what is missing: gaps are told at once.
+    """
+    return Subscriber(*topics, address=address, position=position, since=since, memory=memory,
+                      replay=replay)
+
+
+def run(callback: Callable[[ev.Item], Any], *topics: str, **options: Any) -> None:
+    """Calls callback with each event and notice. Its exceptions reach the caller."""
+    with subscribe(*topics, **options) as subscriber:
+        subscriber.run(callback)

@@ -1,0 +1,607 @@
+"""The bridge killed, restarted and replaced: what a subscriber that uses replay gets is whole, or it
+is told exactly what is not."""
+import collections
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
+import harness
+from harness import (FAKE_NODE, ROOT, Bridge, FakeNode, Subscriber, TestCase, bpf_alive, bpf_ids,
+                     free_port, main, need_root, semaphores, tool, wait_until)
+from replay import CompleteSubscriber
+
+PINS = "/sys/fs/bpf/coretap"
+KILLS = int(os.environ.get("KILLS", "100"))
+ROUNDS = int(os.environ.get("ROUNDS", "10"))
+
+
+def compile_killer(directory):
+    """The shim that kills coretapd, or fails its journal, at an exact call."""
+    path = os.path.join(directory, "killer.so")
+    subprocess.run([os.environ.get("CC", "gcc"), "-shared", "-fPIC", "-O1",
+                    os.path.join(ROOT, "tests", "lib", "killer.c"), "-o", path, "-ldl"], check=True)
+    return path
+
+
+class Account:
+    """What a complete subscriber was given; per run, so that reused numbers show."""
+
+    def __init__(self, burst=None):
+        self.burst, self.wrong = burst, []
+        self.count = collections.Counter()
+        self.lost = collections.Counter()
+        self.numbers = {}    # (run, topic): next number
+        self.by_run = collections.Counter()
+        self.pool, self.misfits = {}, []
+        self.lists, self.lives = [], []
+        self.runs = []
+        self.last = {}       # topic: index of the last firing of a burst
+
+    def __call__(self, _socket, topic, message):
+        events, lost, key = message["events"], message.get("lost", 0), (message["run"], topic)
+        if message["run"] not in self.runs:
+            self.runs.append(message["run"])
+        if message["seq"] < self.numbers.get(key, 1):
+            self.wrong.append(("reused", key, message["seq"]))
+        self.numbers[key] = message["seq"] + lost + len(events)
+        self.count[topic] += len(events)
+        self.by_run[key] += len(events)
+        self.lost[topic] += lost
+        if topic == self.burst:
+            for i, event in enumerate(events):
+                index = int.from_bytes(event["txid"][24:], "big")
+                number = message["seq"] + lost + i - 1
+                if len(self.runs) == 1 and index != number:
+                    self.wrong.append((topic, number, index))
+                if index <= self.last.get(topic, -1):
+                    self.wrong.append((topic, "again", index))
+                self.last[topic] = index
+        if topic == "block.evictions":
+            self.lists += events
+        if topic.startswith("node."):
+            self.lives += [(topic, message["pid"])] * len(events)
+        if topic in ("mempool.added", "mempool.removed") and not self.burst:
+            self.mirror(topic, events)
+
+    def mirror(self, topic, events):
+        """The mempool as the stream tells it: an event twice, or out of order, does not fit."""
+        for event in events:
+            txid = event["txid"]
+            if topic == "mempool.added":
+                if txid in self.pool:
+                    self.misfits.append(("added twice", txid.hex()))
+                self.pool[txid] = True
+            elif not self.pool.pop(txid, None):
+                self.misfits.append(("removed without being there", txid.hex()))
+
+
+class ResumeCase(TestCase):
+    def setUp(self):
+        need_root()
+        self.directory = tempfile.mkdtemp(prefix="coretap-test-")
+        self.addCleanup(shutil.rmtree, self.directory, ignore_errors=True)
+        self.port = free_port()
+        self.label = f"r{os.getpid()}-{self.port}"
+        # A file of its own: nobody else's breakpoints, and it may be replaced.
+        self.binary = os.path.join(self.directory, "node")
+        shutil.copy(FAKE_NODE, self.binary)
+        self.addCleanup(self.detach)
+        self.bridges = []
+
+    def detach(self):
+        for bridge in self.bridges:
+            if bridge.process.poll() is None:
+                bridge.kill()
+            bridge.errors.close()
+        subprocess.run([tool("coretapd", False), "--detach", "--name", self.label,
+                        "--binary", self.binary], stderr=subprocess.DEVNULL)
+        shutil.rmtree(f"/run/coretap/{self.label}", ignore_errors=True)
+
+    def start(self, *args, ready=True, keep=True, killer=None, binary=None, sanitized=False):
+        env = {"LD_PRELOAD": self.shim, "KILLER": killer} if killer else {}
+        # Killed this often, a bridge seldom lives long enough to answer: history for half a minute.
+        if not any(str(a).startswith("--journal") for a in args):
+            args = ("--journal-low", "128M", "--journal-high", "128M", *args)
+        bridge = Bridge(*(["--keep-attached"] if keep else []), *args, port=self.port, name=self.label,
+                        binary=binary or self.binary, sanitized=sanitized, ready=ready, env=env,
+                        keep=True)
+        self.bridges.append(bridge)
+        return bridge
+
+    @property
+    def shim(self):
+        path = os.path.join(self.directory, "killer.so")
+        return path if os.path.exists(path) else compile_killer(self.directory)
+
+    def subscribe(self, account, **keywords):
+        sub = CompleteSubscriber(self.port, deliver=account, **keywords)
+        self.addCleanup(sub.close)
+        wait_until(sub.joined, 10, "first status")
+        return sub
+
+    def check_whole(self, sub, account, fired, seconds=30):
+        """Every firing exactly once, in order, in one run, and nothing else."""
+        def arrived():
+            self.assertEqual(sub.errors, [])
+            return all(account.count[t] + account.lost[t] >= n for t, n in fired.items())
+        wait_until(arrived, seconds, f"the ledger's numbers {fired}, has {dict(account.count)}")
+        self.assertEqual(account.wrong[:5], [])
+        self.assertEqual(account.misfits[:5], [])
+        self.assertEqual(sub.gone, [])
+        self.assertEqual(sub.skipped, [])
+        self.assertEqual(len(account.runs), 1, account.runs)
+        told = {t: n for t, n in account.count.items()
+                if n and not t.startswith(("block.", "node."))}
+        self.assertEqual(told, fired)
+        self.assertEqual(sum(account.lost.values()), 0)
+
+    def resumed(self, bridge):
+        return "going on where the last" in bridge.log()
+
+    def until(self, condition, bridge=None, seconds=20, what="condition"):
+        def check():
+            if bridge and bridge.process.poll() is not None:
+                raise AssertionError(f"coretapd ended: {bridge.log()}")
+            return condition()
+        return wait_until(check, seconds, what)
+
+
+class KillAtRandom(ResumeCase):
+    def kill_and_restart(self, bridge, kills, chance):
+        """Kills at any moment, the start included, and restarts at once."""
+        resumed = 0
+        for _ in range(kills):
+            time.sleep(chance.uniform(0, 0.45))
+            bridge.kill()
+            resumed += self.resumed(bridge)
+            bridge = self.start(ready=False)
+        bridge.wait_ready()
+        return bridge, resumed
+
+    def test_burst_of_50000_a_second(self):
+        account, chance = Account(burst="mempool.removed"), random.Random(1)
+        kills = KILLS * 6 // 10
+        bridge = self.start()
+        sub = self.subscribe(account)
+        with FakeNode("burst", 100000000, "--rate", 50000, "--wait", binary=self.binary) as node:
+            begin = time.monotonic()
+            bridge, resumed = self.kill_and_restart(bridge, kills, chance)
+            fired = node.stop()
+            rate = fired["mempool.removed"] / (time.monotonic() - begin)
+        self.check_whole(sub, account, fired)
+        print(f"# {kills} kills, {resumed} of them after a resume, {fired['mempool.removed']} firings, "
+              f"{rate:.0f}/s, {sub.pages} pages of replay", file=sys.stderr)
+        self.assertGreater(rate, 30000)
+
+    def test_both_sockets(self):
+        """A mempool and its coins: the mirror built from the stream equals the node's mempool."""
+        account, chance = Account(), random.Random(2)
+        pool = os.path.join(self.directory, "pool")
+        bridge = self.start()
+        sub = self.subscribe(account)
+        with FakeNode("walk", 100000000, "--rate", 25000, "--coins", "--mempool-out", pool, "--wait",
+                      binary=self.binary) as node:
+            bridge, resumed = self.kill_and_restart(bridge, KILLS - KILLS * 6 // 10, chance)
+            fired = node.stop()
+        self.check_whole(sub, account, fired)
+        with open(pool) as f:
+            self.assertEqual(sorted(line.split()[0] for line in f),
+                             sorted(txid.hex() for txid in account.pool))
+        self.assertGreater(fired["utxocache.add"], 1000)
+        print(f"# {resumed} kills after a resume, {sum(fired.values())} firings", file=sys.stderr)
+
+
+class KillAtAPlace(ResumeCase):
+    def kill_at(self, place, rounds=ROUNDS):
+        account, chance = Account(burst="mempool.removed"), random.Random(3)
+        bridge = self.start()
+        sub = self.subscribe(account)
+        with FakeNode("burst", 100000000, "--rate", 50000, "--wait", binary=self.binary) as node:
+            bridge.kill()
+            for _ in range(rounds):
+                bridge = self.start(ready=False, killer=f"{place}:{chance.randint(1, 40)}")
+                self.assertEqual(bridge.process.wait(20), -signal.SIGKILL, bridge.log())
+                self.assertTrue(self.resumed(bridge), bridge.log())
+            bridge = self.start()
+            self.assertTrue(self.resumed(bridge), bridge.log())
+            fired = node.stop()
+        self.check_whole(sub, account, fired)
+
+    def test_between_encode_and_commit(self):
+        self.kill_at("commit")
+
+    def test_between_commit_and_advance(self):
+        self.kill_at("committed")
+
+    def test_between_advance_and_send(self):
+        self.kill_at("send")
+
+
+class KillInABlock(ResumeCase):
+    TXS = 3000
+
+    def test_block_evictions_are_complete(self):
+        """Killed several times within one block: its list is still whole, and says so."""
+        account = Account()
+        bridge = self.start()
+        sub = self.subscribe(account)
+        # The pool fills up first; then a block takes 1.5 s.
+        with FakeNode("blocks", 2, self.TXS, "--rate", 2000, "--wait", "--hold",
+                      binary=self.binary) as node:
+            for block in range(2):
+                wait_until(lambda: account.count["validation.block_connected"] > block, 20, "block")
+                for _ in range(3):
+                    bridge.kill()
+                    self.assertLess(account.count["mempool.removed"], (block + 1) * self.TXS - 500)
+                    before = account.count["mempool.removed"]
+                    bridge = self.start()
+                    self.assertTrue(self.resumed(bridge), bridge.log())
+                    wait_until(lambda: account.count["mempool.removed"] > before, 5, "an event")
+            wait_until(lambda: account.count["mempool.removed"] == 2 * self.TXS, 20, "both blocks")
+            fired = node.stop()
+        self.check_whole(sub, account, fired)
+        wait_until(lambda: sum(e["final"] for e in account.lists) >= 2, 10, "the lists")
+        final = [e for e in account.lists if e["final"]]
+        self.assertEqual([(len(e["txids"]), e["unseen"], e["complete"]) for e in final],
+                         [(self.TXS, 0, True)] * 2)
+        self.assertEqual(len({txid for e in final for txid in e["txids"]}), 2 * self.TXS)
+
+    def test_unseen_transactions(self):
+        """The end of this list is only proven by what comes next."""
+        account = Account()
+        bridge = self.start()
+        sub = self.subscribe(account)
+        with FakeNode("blocks", 2, 1000, "--unseen", 10, "--conflicts", 5, "--pause-at", 500,
+                      "--pause-ms", 1500, "--wait", "--hold", binary=self.binary) as node:
+            for _ in range(2):
+                wait_until(lambda: account.count["mempool.removed"] % 995 >= 490, 20, "the pause")
+                for _ in range(2):
+                    bridge.kill()
+                    bridge = self.start()
+                    self.assertTrue(self.resumed(bridge), bridge.log())
+                now = account.count["mempool.removed"] // 995
+                wait_until(lambda: account.count["mempool.removed"] >= (now + 1) * 995, 10, "block")
+            fired = node.stop()
+        self.check_whole(sub, account, fired)
+        wait_until(lambda: sum(e["final"] for e in account.lists) >= 2, 10, "the lists")
+        final = [e for e in account.lists if e["final"]]
+        self.assertEqual([(len(e["txids"]), len(e["conflicts"]["txids"]), e["unseen"], e["complete"])
+                          for e in final], [(990, 5, 10, True)] * 2)
+
+
+class KillAndChange(ResumeCase):
+    """What changes between the kill and the restart."""
+
+    def burst(self, count, *args, **keywords):
+        return FakeNode("burst", count, "--rate", 50000, "--wait", *args, binary=self.binary,
+                        **keywords)
+
+    def test_node_restarted_meanwhile(self):
+        account = Account()
+        bridge = self.start()
+        sub = self.subscribe(account)
+        total, pids = collections.Counter(), []
+        for i in range(ROUNDS):
+            with self.burst(20000, "--start-delay", 50, "--linger", 100) as node:
+                wait_until(lambda: account.count["mempool.removed"] > sum(total.values()), 10, "events")
+                bridge.kill()
+                if i % 2:
+                    time.sleep(0.1)
+                total.update(node.finish())
+                pids.append(node.pid)
+            with self.burst(1000) as node:  # lives and dies while nobody looks
+                total.update(node.finish())
+                pids.append(node.pid)
+            bridge = self.start()
+            self.assertTrue(self.resumed(bridge), bridge.log())
+            wait_until(lambda: account.count["mempool.removed"] >= sum(total.values()), 10, "the rest")
+        self.check_whole(sub, account, dict(total))
+        wait_until(lambda: len(account.lives) == 2 * len(pids), 10,
+                   f"starts and exits {account.lives}")
+        self.assertEqual(account.lives, [life for pid in pids for life in
+                                         (("node.started", pid), ("node.exited", pid))])
+
+    def test_node_named_by_pid_restarted_meanwhile(self):
+        """What is left attached belongs to the process that was named: another one is attached anew."""
+        first = self.burst(1000, "--hold")
+        with first:
+            bridge = self.start("--pid", first.pid, binary="")
+            account = Account()
+            self.subscribe(account)
+            wait_until(lambda: account.count["mempool.removed"] == 1000, 10, "events")
+            bridge.kill()
+        with self.burst(1000, "--wait-signal") as second:
+            bridge = self.start("--pid", second.pid, binary="", ready=False)
+            wait_until(lambda: "attached (" in bridge.log() or bridge.process.poll() is not None, 20)
+            self.assertIsNone(bridge.process.poll(), bridge.log())
+            second.process.send_signal(signal.SIGUSR1)
+            wait_until(lambda: account.count["mempool.removed"] == 2000, 5, "the second node's events")
+
+    def changed(self, account, sub, fired_before, run_before):
+        """After a new run began: the first run is whole up to where it ended, or told."""
+        wait_until(lambda: len(account.runs) > run_before, 20, "a new run")
+        self.assertEqual(sub.errors, [])
+        self.assertEqual(account.wrong, [])
+        return sum(fired_before.values())
+
+    def test_binary_replaced_meanwhile(self):
+        account = Account()
+        bridge = self.start()
+        sub = self.subscribe(account)
+        fired = 0
+        for i in range(ROUNDS):
+            runs = {s.run for s in sub.streams.values()}
+            with self.burst(10000) as node:
+                wait_until(lambda: account.count["mempool.removed"] > fired, 10, "events")
+                bridge.kill()
+                ids = sorted(os.listdir(f"{PINS}/{self.label}"))
+                self.assertTrue(ids)
+                fired += node.finish()["mempool.removed"]
+            shutil.copy(FAKE_NODE, self.binary + ".new")
+            os.rename(self.binary + ".new", self.binary)
+            bridge = self.start()
+            self.assertFalse(self.resumed(bridge))
+            self.assertIn("the binary is another one now", bridge.log())
+            wait_until(lambda: all(s.run not in runs for s in sub.streams.values()), 20, "a new run")
+            # What was in the ring is not published any more; nothing is told that was not so.
+            self.assertLessEqual(account.count["mempool.removed"], fired)
+            fired = account.count["mempool.removed"]
+        self.check_account_of_runs(sub, account)
+
+    def check_account_of_runs(self, sub, account):
+        """Numbers of each run: no gap that was not told, none used twice."""
+        self.assertEqual(sub.errors, [])
+        self.assertEqual(account.wrong, [])
+        self.assertEqual(sub.unknown, [])
+        for (run, topic), following in account.numbers.items():
+            gone = sum(last - first + 1 for r, t, first, last in sub.gone if (r, t) == (run, topic))
+            self.assertLessEqual(account.by_run[(run, topic)] + gone, following - 1 + gone)
+            self.assertEqual(sub.gone, [])
+
+    def failing(self, how):
+        """The journal fails, publishing goes on, then a kill: no number is used twice, and what a
+        subscriber missed is told exactly or the run's end is told as unknown."""
+        account, chance = Account(burst="mempool.removed"), random.Random(4)
+        for round_number in range(ROUNDS):
+            bridge = self.start(killer=how.format(chance.randint(2, 200)))
+            if not round_number:
+                sub = self.subscribe(account)
+            runs = {s.run for s in sub.streams.values()}
+            before = account.count["mempool.removed"]
+            with self.burst(20000, "--start-delay", 300) as node:
+                account.last.clear()
+                wait_until(lambda: "journal:" in bridge.log(), 10, "the failure")
+                fired = node.finish()["mempool.removed"]
+            # Who listens misses nothing.
+            wait_until(lambda: account.count["mempool.removed"] >= before + fired, 10,
+                       "events without a journal")
+            self.assertEqual(account.count["mempool.removed"], before + fired)
+            wait_until(lambda: sub.statuses[-1][1]["replay"] == "degraded", 3, "degraded")
+            status = sub.statuses[-1][1]
+            # All that is in the state now lies behind what was published.
+            if round_number % 2:
+                bridge.kill()
+            else:
+                self.assertEqual(bridge.stop(), 0)
+            bridge = self.start()
+            self.assertFalse(self.resumed(bridge), bridge.log())
+            wait_until(lambda: all(s.run and s.run > status["run"] for s in sub.streams.values()), 20,
+                       "a new run")
+            self.assertEqual(sub.errors, [])
+            self.assertEqual([w for w in account.wrong if w[0] == "reused"], [])
+            bridge.kill()
+            account.last.clear()
+        return sub, account
+
+    def test_failing_commit(self):
+        self.failing("fail-commit:{}:28")  # ENOSPC
+
+    def test_failing_put(self):
+        self.failing("fail-put:{}:-30792")  # MDB_MAP_FULL
+
+    def test_failing_journal_in_a_quiet_ring(self):
+        """A number that was published without a journal, and without a record in the ring: the
+        successor must not use it again."""
+        account = Account()
+        # A block with a pause: the early list comes from a timer, not from a record.
+        bridge = self.start()
+        sub = self.subscribe(account)
+        bridge.kill()
+        with FakeNode("blocks", 1, 100, "--unseen", 1, "--pause-at", 50, "--pause-ms", 3000, "--hold",
+                      "--wait", "--start-delay", 600, binary=self.binary) as node:
+            # Fails at the first commit after everything up to the pause was read.
+            probe = self.start()
+            wait_until(lambda: account.count["mempool.removed"] >= 50, 10, "the pause")
+            probe.kill()
+            early = len(account.lists)
+            bridge = self.start(killer="fail-commit:1:28")
+            self.assertTrue(self.resumed(bridge), bridge.log())
+            wait_until(lambda: len(account.lists) > early or "journal:" in bridge.log(), 5, "early list")
+            time.sleep(0.1)
+            bridge.kill()
+            bridge = self.start()
+            node.stop()
+            wait_until(lambda: sum(e["final"] for e in account.lists) or len(account.runs) > 1, 10)
+            time.sleep(0.5)
+        self.assertEqual(account.wrong, [])
+        self.assertEqual(sub.errors, [])
+
+    def test_ended_run_whose_journal_failed(self):
+        """The journal stopped in the middle of the run. A subscriber that was away for the rest of it
+        must not be told that the run ended where the journal did."""
+        account = Account()
+        bridge = self.start(killer="fail-commit:20:28")
+        sub = self.subscribe(account)
+        with self.burst(20000) as node:
+            node.finish()
+        wait_until(lambda: account.count["mempool.removed"] == 20000, 10, "all events")
+        run = sub.streams["low"].run
+        sub.close()
+        bridge.kill()
+        bridge = self.start()
+        with CompleteSubscriber(self.port) as other:
+            runs = {r["run"]: r for r in other.replay.ask(op="hello")[0]["runs"]}
+        if run in runs:  # else its end is unknown, which is true
+            self.assertIn(runs[run]["topics"].get("mempool.removed", 20000), (None, 20000))
+
+    def test_journal_deleted(self):
+        account = Account()
+        bridge = self.start()
+        sub = self.subscribe(account)
+        with self.burst(5000) as node:
+            fired = node.finish()
+        wait_until(lambda: account.count["mempool.removed"] == 5000, 10, "events")
+        ids = bridge.bpf_ids()
+        bridge.kill()
+        self.assertTrue(bpf_alive(ids))
+        shutil.rmtree(f"/run/coretap/{self.label}/journal")
+        run = sub.streams["low"].run
+        bridge = self.start()
+        self.assertFalse(self.resumed(bridge))
+        wait_until(lambda: all(s.run > run for s in sub.streams.values()), 10, "a new run")
+        wait_until(lambda: not bpf_alive(ids), 10, "the old links gone")
+        self.assertEqual({run for run, _ in sub.unknown}, {run})  # nobody has it any more
+        with self.burst(5000) as node:
+            fired = node.finish()
+        wait_until(lambda: account.count["mempool.removed"] == 10000, 10, "events")
+        self.assertEqual(sub.errors, [])
+        self.assertEqual(account.wrong, [])
+
+    def test_other_events_selected(self):
+        account = Account()
+        bridge = self.start("--only", "mempool.*")
+        sub = self.subscribe(account)
+        with self.burst(5000) as node:
+            node.finish()
+        wait_until(lambda: account.count["mempool.removed"] == 5000, 10, "events")
+        bridge.kill()
+        run = sub.streams["low"].run
+        bridge = self.start("--only", "mempool.removed")
+        self.assertFalse(self.resumed(bridge))
+        self.assertIn("other events are selected now", bridge.log())
+        wait_until(lambda: sub.streams["low"].run > run, 10, "a new run")
+        with self.burst(5000) as node:
+            node.finish()
+        wait_until(lambda: account.count["mempool.removed"] == 10000, 10, "events")
+        self.assertEqual(account.wrong, [])
+        self.assertEqual(sub.gone, [])
+
+    def test_sigterm_and_start_go_on(self):
+        account = Account(burst="mempool.removed")
+        bridge = self.start(sanitized=True)
+        sub = self.subscribe(account)
+        with self.burst(100000000) as node:
+            for _ in range(5):
+                time.sleep(0.2)
+                self.assertEqual(bridge.stop(), 0)
+                self.assertIn("left attached", bridge.log())
+                time.sleep(0.1)
+                bridge = self.start(sanitized=True)
+                self.assertTrue(self.resumed(bridge), bridge.log())
+            fired = node.stop()
+        self.check_whole(sub, account, fired)
+
+    def test_killed_for_longer_than_the_ring_holds(self):
+        """What the ring has no room for is counted, and told where it happened."""
+        account = Account()
+        bridge = self.start("--ring-low", "1M")
+        sub = self.subscribe(account)
+        bridge.kill()
+        with FakeNode("burst", 50000, "--wait", binary=self.binary) as node:
+            fired = node.finish()["mempool.removed"]
+        bridge = self.start("--ring-low", "1M")
+        self.assertTrue(self.resumed(bridge), bridge.log())
+        wait_until(lambda: account.count["mempool.removed"] + account.lost["mempool.removed"] == fired,
+                   10, "fired = received + lost")
+        self.assertGreater(account.lost["mempool.removed"], 1000)
+        self.assertEqual(sub.gone, [])
+
+
+class Detaching(ResumeCase):
+    def test_nothing_is_left_without_keep_attached(self):
+        """Killed twenty times: no program, link, map or raised semaphore stays; a new run each time."""
+        runs = []
+        with FakeNode("burst", 100000000, "--rate", 1000, binary=self.binary) as node:
+            sub = CompleteSubscriber(self.port)
+            self.addCleanup(sub.close)
+            for _ in range(20):
+                bridge = self.start(keep=False)
+                wait_until(lambda: all(s.run and s.run not in runs for s in sub.streams.values()), 10,
+                           "a new run")
+                runs.append(sub.streams["low"].run)
+                ids = bridge.bpf_ids()
+                self.assertTrue({"prog", "link", "map"} <= {kind for kind, _ in ids}, ids)
+                self.assertTrue(any(semaphores(node.pid, self.binary).values()))
+                bridge.kill()
+                wait_until(lambda: not bpf_alive(ids), 10, "no program, link or map")
+                wait_until(lambda: not any(semaphores(node.pid, self.binary).values()), 10,
+                           "semaphores at 0")
+            self.assertFalse(os.path.exists(f"{PINS}/{self.label}"))
+        self.assertEqual(sorted(set(runs)), runs)
+        self.assertEqual(sub.errors, [])
+
+    def test_detach(self):
+        with FakeNode("burst", 100000000, "--rate", 1000, binary=self.binary) as node:
+            for number in (signal.SIGKILL, signal.SIGTERM):
+                bridge = self.start()
+                ids = bridge.bpf_ids()
+                if number == signal.SIGKILL:
+                    bridge.kill()
+                else:
+                    bridge.stop()
+                time.sleep(0.2)
+                self.assertTrue(bpf_alive(ids))
+                self.assertTrue(any(semaphores(node.pid, self.binary).values()))
+                done = subprocess.run([tool("coretapd"), "--detach", "--name", self.label],
+                                      capture_output=True, text=True)
+                self.assertEqual((done.returncode, "detached" in done.stderr), (0, True), done)
+                wait_until(lambda: not bpf_alive(ids), 10, "no program, link or map")
+                wait_until(lambda: not any(semaphores(node.pid, self.binary).values()), 10,
+                           "semaphores at 0")
+                self.assertFalse(os.path.exists(f"{PINS}/{self.label}"))
+        done = subprocess.run([tool("coretapd"), "--detach", "--name", self.label],
+                              capture_output=True, text=True)
+        self.assertEqual((done.returncode, "nothing was left" in done.stderr), (0, True), done)
+
+    def test_detach_while_it_runs(self):
+        """The label is in use: refused, and nothing is taken from under it."""
+        self.start()
+        done = subprocess.run([tool("coretapd"), "--detach", "--name", self.label],
+                              capture_output=True, text=True)
+        self.assertEqual(done.returncode, 5, done)
+        self.assertTrue(os.listdir(f"{PINS}/{self.label}"))
+
+    def test_one_coretapd_for_each_label(self):
+        first = self.start()
+        with Bridge(name=self.label, binary=self.binary, ready=False, keep=True) as second:
+            self.assertEqual(second.process.wait(10), 5)
+            self.assertIn(self.label, second.log())
+        # The first is untouched.
+        account = Account()
+        self.subscribe(account)
+        with FakeNode("burst", 1000, "--wait", binary=self.binary) as node:
+            node.finish()
+        wait_until(lambda: account.count["mempool.removed"] == 1000, 10, "events")
+        first.kill()
+        third = self.start()
+        self.assertTrue(self.resumed(third))
+
+    def test_start_without_keep_attached_ends_what_was_left(self):
+        bridge = self.start()
+        ids = bridge.bpf_ids()
+        bridge.kill()
+        bridge = self.start(keep=False)
+        self.assertFalse(self.resumed(bridge))
+        wait_until(lambda: not bpf_alive(ids), 10, "the old program gone")
+        self.assertFalse(os.path.exists(f"{PINS}/{self.label}"))
+        self.assertEqual(bridge.stop(), 0)
+
+
+if __name__ == "__main__":
+    main()
