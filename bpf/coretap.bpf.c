@@ -147,8 +147,8 @@ static __always_inline void fields_fill(struct record *record, const struct site
 
 			/* One branch for each size: of a sum of two variables the verifier knows
 			 * too little. */
-#define SLOT(SIZE)                                                                                 \
-	if (slot == SIZE && FITS(offset, SIZE, size))                                              \
+#define SLOT(SIZE)                                    \
+	if (slot == SIZE && FITS(offset, SIZE, size)) \
 		n = text_read((char *)record->slots + offset, SIZE, value, may_sleep);
 			TEXT_SLOTS(SLOT)
 #undef SLOT
@@ -201,7 +201,8 @@ static __always_inline void head_fill(struct record *record, __u32 key, struct l
 	record->pid = bpf_get_current_pid_tgid() >> 32;
 	record->site = key;
 	record->payload = 0;
-	/* Kept in the record, not in registers: there the verifier would follow every combination. */
+	/* Kept in the record, not in registers: there the verifier would follow every combination.
+	 */
 	record->missing = 0;
 	record->cut = 0;
 }
@@ -241,8 +242,8 @@ static __always_inline bool payload_read(void *to, __u32 len, __u64 from, bool m
 
 /* Whole slices of one size. Each offset follows from the index, or the verifier gives up. Returns
  * false when something could not be read. */
-static __always_inline bool slices_read(struct bpf_dynptr *ring, __u32 start, __u32 end,
-					__u64 from, __u32 slice, __u32 count, bool may_sleep)
+static __always_inline bool slices_read(struct bpf_dynptr *ring, __u32 start, __u32 end, __u64 from,
+					__u32 slice, __u32 count, bool may_sleep)
 {
 	for (__u32 i = 0; i < count; i++) {
 		__u32 offset = start + i * slice;
@@ -271,10 +272,11 @@ static __always_inline bool rest_read(struct bpf_dynptr *ring, __u32 start, __u3
 	return to && payload_read(to, len, from + start, may_sleep);
 }
 
-/* A record as long as the payload needs, rounded up to 64 bytes: slices of 4096, then 512, then 64. */
-static __always_inline int payload_make(const struct site *site, __u32 key,
-					const __u64 *registers, __u64 from, __u32 len, bool whole,
-					bool readable, bool may_sleep)
+/* A record as long as the payload needs, rounded up to 64 bytes: slices of 4096, then 512, then 64.
+ */
+static __always_inline int payload_make(const struct site *site, __u32 key, const __u64 *registers,
+					__u64 from, __u32 len, bool whole, bool readable,
+					bool may_sleep)
 {
 	struct losses lost = losses_read(site);
 	struct bpf_dynptr ring;
@@ -287,8 +289,8 @@ static __always_inline int payload_make(const struct site *site, __u32 key,
 		err = bpf_ringbuf_reserve_dynptr(&ring_high, PAYLOAD_OFFSET + ((len + 63) & ~63U),
 						 0, &ring);
 	else
-		err = bpf_ringbuf_reserve_dynptr(&ring_low, PAYLOAD_OFFSET + ((len + 63) & ~63U),
-						 0, &ring);
+		err = bpf_ringbuf_reserve_dynptr(&ring_low, PAYLOAD_OFFSET + ((len + 63) & ~63U), 0,
+						 &ring);
 	record = err ? NULL : bpf_dynptr_data(&ring, 0, PAYLOAD_OFFSET);
 	if (!record) {
 		bpf_ringbuf_discard_dynptr(&ring, 0);
@@ -300,10 +302,11 @@ static __always_inline int payload_make(const struct site *site, __u32 key,
 	record->payload = len;
 	record->cut |= RECORD_PAYLOAD;
 	if (readable)
-		readable = slices_read(&ring, 0, pages, from, 4096, MAX_PAYLOAD / 4096, may_sleep) &&
-			   slices_read(&ring, pages, blocks, from, 512, 8, may_sleep) &&
-			   slices_read(&ring, blocks, lines, from, 64, 8, may_sleep) &&
-			   rest_read(&ring, lines, len & 63, from, may_sleep);
+		readable =
+			slices_read(&ring, 0, pages, from, 4096, MAX_PAYLOAD / 4096, may_sleep) &&
+			slices_read(&ring, pages, blocks, from, 512, 8, may_sleep) &&
+			slices_read(&ring, blocks, lines, from, 64, 8, may_sleep) &&
+			rest_read(&ring, lines, len & 63, from, may_sleep);
 	if (!readable)
 		record->missing |= 1U << ((site->payload_arg - 1) & 31);
 	faulty = record->missing;
@@ -316,7 +319,8 @@ static __always_inline int payload_make(const struct site *site, __u32 key,
 /* The same for kernels whose records have constant sizes. */
 static __always_inline int payload_make_class(const struct site *site, __u32 key,
 					      const __u64 *registers, __u64 from, __u32 len,
-					      bool whole, bool readable, __u32 class, bool may_sleep)
+					      bool whole, bool readable, __u32 class,
+					      bool may_sleep)
 {
 	struct losses lost = losses_read(site);
 	struct record *record;
@@ -371,9 +375,9 @@ static __always_inline int payload_capture(const struct site *site, __u32 key,
 		len = 0;
 	if (have_dynptr)
 		return payload_make(site, key, registers, from, len, whole, readable, may_sleep);
-#define CLASS(SIZE)                                                                                \
-	if (len < SIZE || SIZE == 32768)                                                           \
-		return payload_make_class(site, key, registers, from, len, whole, readable, SIZE,  \
+#define CLASS(SIZE)                                                                               \
+	if (len < SIZE || SIZE == 32768)                                                          \
+		return payload_make_class(site, key, registers, from, len, whole, readable, SIZE, \
 					  may_sleep);
 	PAYLOAD_CLASSES(CLASS)
 #undef CLASS
@@ -424,8 +428,8 @@ static __always_inline int capture(void *ctx, bool may_sleep)
 	} else {
 		__sync_fetch_and_add(&shared.counters[site->probe % MAX_PROBES].fired, 1);
 	}
-#define CLASS(SIZE)                                                                                \
-	if (site->size == SIZE)                                                                    \
+#define CLASS(SIZE)             \
+	if (site->size == SIZE) \
 		return record_make(site, key, registers, SIZE, may_sleep);
 	RECORD_SIZES(CLASS)
 #undef CLASS

@@ -14,6 +14,10 @@
 #define MAX_PROBES 64
 #define MAX_SITES 256
 
+/* Two binaries can be traced at once: the one that runs and the one that will run next. */
+#define MAX_GROUPS 2
+#define GROUP_SITES (MAX_SITES / MAX_GROUPS)
+
 enum operand_kind {
 	OPERAND_NONE,  /* a form that cannot be read; the argument is nil */
 	OPERAND_CONST, /* value */
@@ -58,7 +62,7 @@ struct site {
 	__u16 probe; /* index of its counters */
 	__u8 ring;   /* enum socket_id */
 	__u8 n_args;
-	__u32 size; /* record bytes, head included: one of RECORD_SIZES */
+	__u32 size;	     /* record bytes, head included: one of RECORD_SIZES */
 	__u32 payload_limit; /* bytes of the payload to copy, 0 = none */
 	__u8 payload_arg;    /* 1 + index of the payload's argument, 0 = none */
 	__u8 rule_arg;	     /* 1 + index of the text that selects a rule, 0 = none */
@@ -80,8 +84,8 @@ _Static_assert(sizeof(struct site) == 16 + 32 * MAX_ARGS, "layout");
 #define PAYLOAD_OFFSET 448
 #define MAX_PAYLOAD (4u << 20)
 
-/* Without dynptr (before Linux 5.19): constant sizes for payloads, powers of two, each a byte too large;
- * what is longer is cut. */
+/* Without dynptr (before Linux 5.19): constant sizes for payloads, powers of two, each a byte too
+ * large; what is longer is cut. */
 #define PAYLOAD_CLASSES(X) X(512) X(4096) X(32768)
 
 /* The sizes that a text's slot can have, its final NUL included. */

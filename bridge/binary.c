@@ -96,6 +96,11 @@ void binary_release(struct binary *b)
 	b->leased = false;
 }
 
+bool binary_lease_broken(const struct binary *b)
+{
+	return b->leased && fcntl(b->fd, F_GETLEASE) != F_RDLCK;
+}
+
 enum binary_change binary_changed(struct binary *b)
 {
 	char buffer[4096] __attribute__((aligned(__alignof__(struct inotify_event))));

@@ -41,6 +41,9 @@ void binary_close(struct binary *binary);
 /* Gives up the lease: the writer that waits for it goes on. Call after the detach. */
 void binary_release(struct binary *binary);
 
+/* Whether somebody waits for the lease to be given up. */
+bool binary_lease_broken(const struct binary *binary);
+
 enum binary_change {
 	BINARY_SAME,
 	BINARY_WRITTEN, /* its content changes or has changed: detach at once */

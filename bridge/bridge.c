@@ -79,6 +79,11 @@ int bridge_watch(struct bridge *b, int fd)
 
 /* ---- opening ---- */
 
+static int exit_code(int err)
+{
+	return err == -EPERM || err == -EACCES ? EXIT_PRIVILEGE : EXIT_OTHER;
+}
+
 static int lock_take(struct bridge *b)
 {
 	char path[160];
@@ -124,68 +129,11 @@ static int sockets_bind(struct bridge *b)
 	}
 	err = publisher_open(&b->publisher, &b->endpoints);
 	if (!err)
-		err = replay_open(&b->replay, b->publisher, b->endpoints.endpoints[ENDPOINT_REPLAY]);
+		err = replay_open(&b->replay, b->publisher,
+				  b->endpoints.endpoints[ENDPOINT_REPLAY]);
 	if (!err)
 		return bridge_watch(b, replay_fd(b->replay)) ? EXIT_OTHER : 0;
 	return err == -EADDRINUSE || err == -EEXIST ? EXIT_ADDRESS : EXIT_OTHER;
-}
-
-static int binary_bind(struct bridge *b)
-{
-	int n = tracepoints_bind(&b->tps, &b->binary.probes);
-
-	if (n > 0)
-		return 0;
-	if (n < 0)
-		log_error("%s: more than %d tracepoint sites", b->binary.path, MAX_SITES);
-	else
-		log_error("%s: has none of the tracepoints that are wanted. Check with `readelf -n "
-			  "%s | grep stapsdt`; official Linux releases have them, many "
-			  "distribution builds do not, own builds want WITH_USDT=ON",
-			  b->binary.path, b->binary.path);
-	return EXIT_NO_TRACEPOINTS;
-}
-
-static void describe(const struct bridge *b)
-{
-	unsigned int missing = 0, degraded = 0, attached = 0;
-
-	for (size_t i = 0; i < b->tps.n; i++) {
-		enum tracepoint_state state = b->tps.table[i].state;
-
-		missing += state == TRACEPOINT_MISSING;
-		degraded += state == TRACEPOINT_DEGRADED;
-		attached += state >= TRACEPOINT_DEGRADED;
-	}
-	log_info("%s: Bitcoin Core %s, %u tracepoints%s", b->binary.path, b->tps.core, attached,
-		 degraded ? ", some degraded" : "");
-	for (size_t i = 0; i < b->tps.n && (missing || degraded); i++)
-		if (b->tps.table[i].state == TRACEPOINT_MISSING)
-			log_info("%s: missing in this binary", b->tps.table[i].event->topic);
-}
-
-static int exit_code(int err)
-{
-	if (!err)
-		return 0;
-	return err == -EPERM || err == -EACCES ? EXIT_PRIVILEGE : EXIT_OTHER;
-}
-
-/* The gate opens last: when everything is attached, pinned, and told to a successor. */
-static int attach(struct bridge *b)
-{
-	pid_t pid = b->node.fixed ? b->node.process.pid : 0;
-	int err;
-
-	tracer_only(b->tracer, pid);
-	err = tracer_attach(b->tracer, &b->tps, b->binary.attach, pid);
-	if (!err && b->options->keep_attached)
-		err = tracer_pin(b->tracer, b->label);
-	if (err)
-		return exit_code(err);
-	state_save(b);
-	tracer_gate(b->tracer, true);
-	return 0;
 }
 
 static int loop_open(struct bridge *b)
@@ -220,7 +168,6 @@ static int catalogue_bind(struct bridge *b)
 {
 	size_t n;
 	const struct event_desc *events = catalogue(&n);
-	int code;
 
 	if (tracepoints_init(&b->tps, events, n, options_select, b->options)) {
 		log_error("the catalogue does not fit the record layout");
@@ -230,10 +177,7 @@ static int catalogue_bind(struct bridge *b)
 	b->evictions_topic = topic_number(b, "block.evictions");
 	b->started_topic = topic_number(b, "node.started");
 	b->exited_topic = topic_number(b, "node.exited");
-	code = binary_bind(b);
-	if (!code)
-		describe(b);
-	return code;
+	return follow_bind(b);
 }
 
 /* The rings of this process: loaded anew, or taken over. */
@@ -267,8 +211,8 @@ static int pipeline_open(struct bridge *b)
 		int fd = tracer_ring_fd(b->tracer, id);
 
 		b->streams[id].run = b->run;
-		err = b->resumed ? 0 :
-				   ring_open(&b->rings[id], fd, tracer_ring_bytes(b->tracer, id));
+		err = b->resumed ? 0
+				 : ring_open(&b->rings[id], fd, tracer_ring_bytes(b->tracer, id));
 		if (!err)
 			err = bridge_watch(b, fd);
 		if (err) {
@@ -290,8 +234,8 @@ static void journal_begin(struct bridge *b)
 	snprintf(directory, sizeof(directory), "%s/journal", b->directory);
 	b->journal_failed =
 		journal_open(&b->journal,
-			     b->options->journal_directory ? b->options->journal_directory :
-							     directory,
+			     b->options->journal_directory ? b->options->journal_directory
+							   : directory,
 			     b->options->journal_bytes,
 			     b->options->payloads ? LIVE_PERCENT_PAYLOADS : LIVE_PERCENT,
 			     &b->journal_halved) != 0;
@@ -326,7 +270,9 @@ int bridge_open(struct bridge *b, const struct options *options)
 
 	memset(b, 0, sizeof(*b));
 	b->options = options;
-	b->lock = b->epoll = b->signals = b->binary.fd = b->binary.inotify = b->node.pidfd = -1;
+	b->lock = b->epoll = b->signals = b->names = b->node.pidfd = -1;
+	for (unsigned int g = 0; g < MAX_GROUPS; g++)
+		b->binaries[g].fd = b->binaries[g].inotify = -1;
 	if (options->detach)
 		return detach(b);
 	if (loop_open(b)) {
@@ -335,7 +281,7 @@ int bridge_open(struct bridge *b, const struct options *options)
 	}
 	if (node_find(&b->node, options))
 		return EXIT_NO_NODE;
-	if (binary_open(&b->binary, b->node.path, b->node.attach))
+	if (binary_open(&b->binaries[0], b->node.path, b->node.attach))
 		return EXIT_NO_TRACEPOINTS;
 	code = catalogue_bind(b);
 	if (code || options->check)
@@ -351,15 +297,16 @@ int bridge_open(struct bridge *b, const struct options *options)
 		return code;
 	b->settled_ns = clock_ns(CLOCK_MONOTONIC) + SETTLE_NS;
 	clock_update(b);
-	if (!b->resumed)
-		code = attach(b);
+	if (b->resumed)
+		follow_watch(b);
+	else
+		code = follow_attach(b);
 	if (code)
 		return code;
-	bridge_watch(b, b->binary.inotify);
 	bridge_watch(b, b->node.pidfd);
 	if (b->node.process.pid && !b->resumed)
 		intake_node_started(b, now_us());
-	log_info("%s: attached (%s), publishing as %s%s", b->binary.path,
+	log_info("%s: attached (%s), publishing as %s%s", b->binaries[b->current].path,
 		 tracer_describe(b->tracer), b->label,
 		 b->resumed ? ", going on where the last coretapd stopped" : "");
 	return 0;
@@ -368,9 +315,9 @@ int bridge_open(struct bridge *b, const struct options *options)
 /* ---- the turn ---- */
 
 /* Everything that goes through a bridge goes through here, in this order: encode, commit, advance,
- * send. What leaves the kernel is in the journal by then; what a subscriber sees, a successor knows.
- * Killed at any point, the next process finds either the record in the ring or its message in the
- * journal, and never uses a number twice. */
+ * send. What leaves the kernel is in the journal by then; what a subscriber sees, a successor
+ * knows. Killed at any point, the next process finds either the record in the ring or its message
+ * in the journal, and never uses a number twice. */
 static void deliver(struct bridge *b)
 {
 	for (enum socket_id id = 0; id < N_SOCKETS; id++)
@@ -384,7 +331,8 @@ static void deliver(struct bridge *b)
 		for (size_t i = 0; i < s->n_messages; i++) {
 			struct message *m = &s->messages[i];
 
-			publisher_send(b->publisher, id, bridge_topic(b, m->topic), m->data, m->len);
+			publisher_send(b->publisher, id, bridge_topic(b, m->topic), m->data,
+				       m->len);
 			m->data = NULL;
 		}
 		stream_clear(s);
@@ -395,23 +343,26 @@ static void deliver(struct bridge *b)
  * *idle: there was nothing, and nothing is being written. */
 static bool bridge_turn(struct bridge *b, bool *idle)
 {
-	bool drained[N_SOCKETS];
+	bool drained[N_SOCKETS], ended = false;
 	unsigned int n = 0;
 
 	for (enum socket_id id = 0; id < N_SOCKETS; id++)
 		n += intake_read(b, id, RECORDS_PER_TURN, &drained[id]);
 	if (drained[SOCKET_LOW] && evictions_due(&b->evictions, clock_ns(tracer_clock(b->tracer))))
 		intake_evictions(b, false, false);
-	if (b->node_exited && drained[SOCKET_LOW] && drained[SOCKET_HIGH])
+	if (b->node_exited && drained[SOCKET_LOW] && drained[SOCKET_HIGH]) {
 		intake_node_ended(b, now_us());
+		ended = true;
+	}
 	*idle = n == 0 && drained[SOCKET_LOW] && drained[SOCKET_HIGH];
 	if (!*idle || b->streams[SOCKET_LOW].is_open || b->streams[SOCKET_LOW].n_messages)
 		deliver(b);
+	if (ended)
+		follow_ended(b);
 	return n >= RECORDS_PER_TURN;
 }
 
-/* Reads everything that was submitted before the call. */
-static void drain(struct bridge *b)
+void bridge_drain(struct bridge *b)
 {
 	unsigned long until[N_SOCKETS];
 	bool idle;
@@ -441,7 +392,7 @@ static void losses_tell(struct bridge *b)
 	}
 	if (!news && low_lost <= b->evictions.state.ring_lost)
 		return;
-	drain(b);
+	bridge_drain(b);
 	if (evictions_ended(&b->evictions, EVICTION_NEUTRAL, low_lost, &complete))
 		intake_evictions(b, complete, true);
 	for (size_t i = 0; i < b->tps.n; i++)
@@ -453,43 +404,6 @@ static void losses_tell(struct bridge *b)
 
 /* ---- the loop ---- */
 
-/* Somebody writes new code into the traced file: whoever starts from it next must find no
- * breakpoints of ours in it. */
-static void binary_written(struct bridge *b)
-{
-	log_warning("%s: is being written in place: detached; replace a binary by rename (install, "
-		    "mv), never by cp over it",
-		    b->binary.path);
-	tracer_detach(b->tracer);
-	binary_release(&b->binary);
-	drain(b);
-}
-
-/* The writer is done: read what the file holds now and attach again. */
-static void binary_reopen(struct bridge *b)
-{
-	struct binary fresh;
-
-	if (binary_open(&fresh, b->node.path, b->node.attach))
-		return;
-	binary_close(&b->binary);
-	b->binary = fresh;
-	bridge_watch(b, b->binary.inotify);
-	if (binary_bind(b) || attach(b))
-		return;
-	describe(b);
-}
-
-static void binary_check(struct bridge *b, bool lease_broken)
-{
-	enum binary_change change = binary_changed(&b->binary);
-
-	if (tracer_attached(b->tracer) && (lease_broken || change != BINARY_SAME))
-		binary_written(b);
-	if (change == BINARY_CLOSED)
-		binary_reopen(b);
-}
-
 static void signals_read(struct bridge *b)
 {
 	struct signalfd_siginfo info;
@@ -498,7 +412,7 @@ static void signals_read(struct bridge *b)
 		if (info.ssi_signo == SIGTERM || info.ssi_signo == SIGINT)
 			b->stopping = true;
 		else if (info.ssi_signo == SIGIO)
-			binary_check(b, true);
+			follow_changed(b, -1);
 	}
 }
 
@@ -523,11 +437,12 @@ static void events_wait(struct bridge *b, int timeout_ms)
 
 		if (fd == b->signals)
 			signals_read(b);
-		else if (fd == b->binary.inotify)
-			binary_check(b, false);
-		else if (fd == b->node.pidfd && !b->node_exited) {
+		else if (fd == b->node.pidfd) {
 			b->node_exited = true;
 			epoll_ctl(b->epoll, EPOLL_CTL_DEL, fd, NULL);
+		} else if (fd == b->names || fd == b->binaries[0].inotify ||
+			   fd == b->binaries[1].inotify) {
+			follow_changed(b, fd);
 		}
 	}
 }
@@ -552,6 +467,7 @@ void bridge_run(struct bridge *b)
 			clock_update(b);
 			losses_tell(b);
 			status_send(b, TOPIC_STATUS);
+			follow_tick(b);
 			b->next_status_ns = now + STATUS_PERIOD_NS;
 		}
 		more |= replay_serve(b->replay, b);
@@ -567,15 +483,16 @@ static void farewell(struct bridge *b)
 {
 	if (!b->options->keep_attached)
 		tracer_detach(b->tracer);
-	drain(b);
+	bridge_drain(b);
 	losses_tell(b);
 	if (b->evictions.state.open && !b->options->keep_attached)
 		intake_evictions(b, false, true);
 	deliver(b);
 	status_send(b, TOPIC_STOPPING);
-	if (b->options->keep_attached && tracer_attached(b->tracer))
-		log_info("%s: left attached; replace %s only by rename (install, mv), never by cp over it; `coretapd --detach --name %s` ends it",
-			 b->label, b->binary.path, b->label);
+	if (b->options->keep_attached && tracer_attached(b->tracer, b->current))
+		log_info("%s: left attached; replace %s only by rename (install, mv), never by cp "
+			 "over it; `coretapd --detach --name %s` ends it",
+			 b->label, b->binaries[b->current].path, b->label);
 }
 
 void bridge_close(struct bridge *b)
@@ -591,7 +508,10 @@ void bridge_close(struct bridge *b)
 	}
 	journal_close(b->journal);
 	evictions_free(&b->evictions);
-	binary_close(&b->binary);
+	for (unsigned int g = 0; g < MAX_GROUPS; g++)
+		binary_close(&b->binaries[g]);
+	if (b->names >= 0)
+		close(b->names);
 	node_close(&b->node);
 	if (b->signals >= 0)
 		close(b->signals);

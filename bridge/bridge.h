@@ -1,7 +1,8 @@
 /* The pipeline: rings -> events -> messages -> journal -> sockets. One thread, one loop.
  *
- * bridge.c opens, loops and closes; intake.c turns records into events; state.c saves and restores
- * what a successor needs; status.c and replay.c tell subscribers about it all. */
+ * bridge.c opens, loops and closes; intake.c turns records into events; follow.c keeps the right
+ * executable attached; state.c saves and restores what a successor needs; status.c and replay.c
+ * tell subscribers about it all. */
 #ifndef CORETAP_BRIDGE_H
 #define CORETAP_BRIDGE_H
 
@@ -22,7 +23,9 @@ struct bridge {
 	char directory[128]; /* /run/coretap/LABEL */
 	uint64_t run;
 	struct node node;
-	struct binary binary;
+	struct binary binaries[MAX_GROUPS];
+	unsigned int current; /* the one that runs next; the other one may still be running */
+	int names; /* inotify on the directories where the executable's name stands; -1 = none */
 	struct tracepoints tps;
 	unsigned int evictions_topic, started_topic, exited_topic; /* numbers of derived events */
 	struct tracer *tracer;
@@ -62,6 +65,30 @@ const char *bridge_topic(const void *arg, unsigned int topic);
 
 /* Lets the loop wake when fd is readable. Returns 0 or -errno; fd -1 is fine. */
 int bridge_watch(struct bridge *bridge, int fd);
+
+/* Reads and delivers everything that was submitted before the call. */
+void bridge_drain(struct bridge *bridge);
+
+/* ---- follow.c ---- */
+
+/* Binds the tracepoints to the current binary. Returns 0 or an exit_code, said in the log. */
+int follow_bind(struct bridge *bridge);
+
+/* Attaches the current binary, lets a successor know, opens the gate, watches the file and its
+ * name. Returns 0 or an exit_code, said in the log. */
+int follow_attach(struct bridge *bridge);
+
+/* Only watches: what is attached was taken over. */
+void follow_watch(struct bridge *bridge);
+
+/* Something happened to a file or its name, or (fd -1) a lease is being broken. */
+void follow_changed(struct bridge *bridge, int fd);
+
+/* Once in a while: looks for the node when none runs. */
+void follow_tick(struct bridge *bridge);
+
+/* The node's process is gone and told: an executable that was replaced meanwhile is let go. */
+void follow_ended(struct bridge *bridge);
 
 /* ---- intake.c ---- */
 

@@ -77,9 +77,9 @@ struct value evictions_height(const struct evictions *e, enum eviction_kind kind
 	struct value height = { .state = VALUE_ABSENT };
 
 	if (kind == EVICTION_BLOCK || kind == EVICTION_CONFLICT) {
-		height.state = e->state.open && e->state.attribution && e->state.height_known ?
-				       VALUE_SET :
-				       VALUE_NIL;
+		height.state = e->state.open && e->state.attribution && e->state.height_known
+				       ? VALUE_SET
+				       : VALUE_NIL;
 		height.u = e->state.height;
 	}
 	return height;
@@ -237,7 +237,8 @@ bool evictions_add(struct evictions *e, enum eviction_kind kind, const struct va
 
 bool evictions_due(const struct evictions *e, uint64_t now_ns)
 {
-	return e->state.open && !e->state.told && now_ns > e->state.last_time_ns + EVICTIONS_QUIET_NS;
+	return e->state.open && !e->state.told &&
+	       now_ns > e->state.last_time_ns + EVICTIONS_QUIET_NS;
 }
 
 bool evictions_sound(const struct evictions *e)

@@ -42,7 +42,8 @@ struct evictions_state {
 	uint64_t reorg;
 	uint64_t last_time_ns; /* of the list's last record */
 	uint64_t ring_lost;    /* the greatest count seen so far */
-	uint64_t last_height;  /* of the chain so far; outlives lists and node processes, as do these: */
+	uint64_t last_height;  /* of the chain so far; outlives lists and node processes, as do
+				  these: */
 	uint64_t n_remembered, next_remembered;
 	uint32_t pid;
 	uint32_t unused;

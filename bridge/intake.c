@@ -32,9 +32,9 @@ static void node_tell(struct bridge *b, unsigned int topic, uint64_t time_us)
 	const struct process *p = &b->node.process;
 	const struct value values[] = {
 		text_value(p->binary),
-		text_value(b->binary.probes.build_id),
+		text_value(b->binaries[b->node.group].probes.build_id),
 		{ .state = p->started_at ? VALUE_SET : VALUE_NIL, .u = p->started_at },
-		text_value(b->tps.core),
+		text_value(b->tps.core[b->node.group]),
 	};
 
 	derived(b, topic, (uint32_t)p->pid, time_us, values);
@@ -67,7 +67,7 @@ void intake_node_ended(struct bridge *b, uint64_t time_us)
 	log_info("node: process %d is gone", b->node.process.pid);
 	node_gone(&b->node);
 	b->node_exited = false;
-	if (b->node.fixed)
+	if (b->options->pid)
 		b->stopping = true;
 }
 
@@ -91,6 +91,7 @@ static bool record_accept(struct bridge *b, const struct record *record)
 	}
 	if (b->node.process.pid)
 		intake_node_ended(b, time_us);
+	b->node.group = record->site / GROUP_SITES;
 	/* One that is gone by now is told so once its records are read. */
 	b->node_exited = !node_follow(&b->node, (pid_t)record->pid, time_us / 1000000);
 	bridge_watch(b, b->node.pidfd);
@@ -133,8 +134,8 @@ static void record_handle(struct bridge *b, const struct record *record)
 	if (tp->event->socket == SOCKET_LOW)
 		record_low(b, record, tp, values, time_us);
 	else if (tp->selected)
-		stream_event(&b->streams[SOCKET_HIGH], (unsigned int)(tp - b->tps.table), tp->event, record->pid,
-			     record->probe_lost, time_us, values);
+		stream_event(&b->streams[SOCKET_HIGH], (unsigned int)(tp - b->tps.table), tp->event,
+			     record->pid, record->probe_lost, time_us, values);
 }
 
 unsigned int intake_read(struct bridge *b, enum socket_id id, unsigned int max, bool *drained)

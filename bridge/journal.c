@@ -271,14 +271,16 @@ int journal_open(struct journal **journal, const char *directory, const size_t b
 	if (err)
 		goto out;
 	if (*halved)
-		log_warning("journal %s: no room for the sizes asked for, made with %zu MiB for low and %zu MiB for high",
+		log_warning("journal %s: no room for the sizes asked for, made with %zu MiB for "
+			    "low and %zu MiB for high",
 			    directory, sizes[SOCKET_LOW] >> 20, sizes[SOCKET_HIGH] >> 20);
 	for (enum socket_id id = 0; id < N_SOCKETS; id++)
 		j->limit[id] = sizes[id] / 100 * live_percent;
 	*journal = j;
 	return 0;
 out:
-	log_warning("journal %s: %s: going on without one, so nothing can be replayed; free some room, or choose another place with --journal",
+	log_warning("journal %s: %s: going on without one, so nothing can be replayed; free some "
+		    "room, or choose another place with --journal",
 		    directory, strerror(-err));
 	journal_close(j);
 	return err;

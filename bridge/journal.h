@@ -25,7 +25,7 @@ void journal_close(struct journal *journal); /* NULL is fine */
 /* What one transaction holds. */
 struct journal_entry {
 	uint64_t run;
-	const struct stream *streams[N_SOCKETS];	   /* whose finished messages are appended */
+	const struct stream *streams[N_SOCKETS]; /* whose finished messages are appended */
 	const char *(*topic)(const void *arg, unsigned int topic); /* name of a topic number */
 	const void *arg;
 	const void *state; /* replaces the one before */
@@ -33,8 +33,8 @@ struct journal_entry {
 	struct evictions *evictions; /* NULL: not kept */
 };
 
-/* Appends and commits; makes room by dropping the oldest messages. Returns 0, or -errno: nothing was
- * written, and the journal is of no use from then on. */
+/* Appends and commits; makes room by dropping the oldest messages. Returns 0, or -errno: nothing
+ * was written, and the journal is of no use from then on. */
 int journal_write(struct journal *journal, const struct journal_entry *entry);
 
 /* ---- resuming ---- */
@@ -51,18 +51,21 @@ int journal_restore(struct journal *journal, struct evictions *evictions);
  * map. Called with ended = true when another run takes over. */
 int journal_run(struct journal *journal, uint64_t run, bool ended, const void *heads, size_t len);
 
-/* Calls found for each run that has messages, oldest first. first and last are positions, 0 = none. */
+/* Calls found for each run that has messages, oldest first. first and last are positions, 0 = none.
+ */
 struct journal_run_info {
 	uint64_t run;
 	bool ended;
 	uint64_t first[N_SOCKETS], last[N_SOCKETS];
-	const void *heads; /* msgpack map of topics to numbers, as journal_run was told; NULL = unknown */
+	const void *heads; /* msgpack map of topics to numbers, as journal_run was told; NULL =
+			      unknown */
 	size_t heads_len;
 };
 int journal_runs(struct journal *journal,
 		 void (*found)(void *arg, const struct journal_run_info *info), void *arg);
 
-/* First and last position held of a run; first is last + 1 when nothing is. -ENOENT: unknown run. */
+/* First and last position held of a run; first is last + 1 when nothing is. -ENOENT: unknown run.
+ */
 int journal_bounds(struct journal *journal, enum socket_id socket, uint64_t run, uint64_t *first,
 		   uint64_t *last);
 
@@ -76,7 +79,7 @@ struct journal_message {
 	size_t topic_len;
 	const void *body;
 	size_t len;
-	uint64_t n;	/* position of its first event */
+	uint64_t n; /* position of its first event */
 	uint64_t events;
 };
 

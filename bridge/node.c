@@ -34,9 +34,15 @@ static bool candidate_add(void *arg, const struct process *process)
 
 static void node_set(struct node *node, const struct process *process)
 {
+	static const char deleted[] = " (deleted)";
+	size_t len;
+
 	node->process = *process;
 	node->pidfd = (int)syscall(SYS_pidfd_open, process->pid, 0);
 	snprintf(node->path, sizeof(node->path), "%s", process->binary);
+	len = strlen(node->path);
+	if (len > strlen(deleted) && !strcmp(node->path + len - strlen(deleted), deleted))
+		node->path[len - strlen(deleted)] = '\0';
 	snprintf(node->attach, sizeof(node->attach), "/proc/%d/exe", process->pid);
 }
 
@@ -130,6 +136,29 @@ int node_find(struct node *node, const struct options *options)
 	if (options->datadir)
 		return node_find_datadir(node, options->datadir);
 	return node_find_running(node, options->binary);
+}
+
+bool node_find_again(struct node *node, const struct options *options)
+{
+	struct process process;
+	struct candidates c = { .n = 0 };
+	char path[PATH_MAX];
+	pid_t pid = 0;
+
+	if (options->pid_file) {
+		pid = process_from_file(options->pid_file);
+	} else if (options->datadir) {
+		if (!process_pid_file(options->datadir, path, sizeof(path)))
+			pid = process_from_file(path);
+	} else if (!options->binary && !options->pid) {
+		if (processes_scan(0, 0, candidate_add, &c) == 1)
+			pid = c.first.pid;
+	}
+	if (pid <= 0 || process_read(&process, pid))
+		return false;
+	node_close(node);
+	node_set(node, &process);
+	return node->pidfd >= 0;
 }
 
 void node_close(struct node *node)

@@ -11,7 +11,8 @@
 struct node {
 	struct process process; /* pid 0: none runs */
 	int pidfd;		/* -1: none; readable once the process is gone */
-	bool fixed;		/* an option names the process: no other is ever the node */
+	unsigned int group;	/* of the executable that it runs */
+	bool fixed; /* an option names the process: no other of the binary is the node */
 	uint32_t ignored[NODE_MAX_IGNORED]; /* other processes of the binary */
 	size_t n_ignored;
 	/* how to attach */
@@ -22,6 +23,11 @@ struct node {
 /* Finds the node that the options mean. Returns 0 (process.pid is 0 where only a binary is named
  * and does not run yet), or -ESRCH or -EMLINK (several), said in the log. */
 int node_find(struct node *node, const struct options *options);
+
+/* Looks again, without a word, when no process runs: for the one that a PID file names by now, or,
+ * when nothing was named, for the only one with tracepoints. Returns true when one was found;
+ * node->path and attach then lead to its executable. */
+bool node_find_again(struct node *node, const struct options *options);
 void node_close(struct node *node);
 
 enum node_verdict {
@@ -33,8 +39,8 @@ enum node_verdict {
 /* Judges the process that a record comes from; starting: the record is its start. */
 enum node_verdict node_judge(struct node *node, pid_t pid, bool starting);
 
-/* Follows pid from here on. Returns false when it is gone already; what /proc no longer tells is then
- * filled in from the binary's path and now, Unix seconds. */
+/* Follows pid from here on. Returns false when it is gone already; what /proc no longer tells is
+ * then filled in from the binary's path and now, Unix seconds. */
 bool node_follow(struct node *node, pid_t pid, uint64_t now);
 
 /* Follows the process that an earlier coretapd followed, as it knew it. Returns false when that

@@ -70,7 +70,8 @@ static const struct {
 	  "low socket on loopback at N, high at N+1, replay at N+2 (default 28370)" },
 	{ "low", "ENDPOINT", OPT_LOW, "bind the low socket here instead; may be repeated" },
 	{ "high", "ENDPOINT", OPT_HIGH, "bind the high socket here instead; may be repeated" },
-	{ "replay", "ENDPOINT", OPT_REPLAY, "bind the replay socket here instead; may be repeated" },
+	{ "replay", "ENDPOINT", OPT_REPLAY,
+	  "bind the replay socket here instead; may be repeated" },
 	{ "subscriber-memory", "SIZE", OPT_SUBSCRIBER_MEMORY,
 	  "what may wait for one subscriber on one socket (default 256M)" },
 	{ "ring-low", "SIZE", OPT_RING_LOW, "kernel ring of the low socket (default 64M)" },
@@ -81,7 +82,8 @@ static const struct {
 	{ "journal-high", "SIZE", OPT_JOURNAL_HIGH, "for the high socket (default 128M)" },
 	{ "keep-attached", NULL, OPT_KEEP_ATTACHED,
 	  "stay attached when ending, even when killed: the next start goes on" },
-	{ "detach", NULL, OPT_DETACH, "remove what --keep-attached left for this --name, then end" },
+	{ "detach", NULL, OPT_DETACH,
+	  "remove what --keep-attached left for this --name, then end" },
 	{ "without", "LIST", OPT_WITHOUT,
 	  "do without kernel features: multi, sleepable, tai, dynptr (to look for faults)" },
 	{ "check", NULL, OPT_CHECK, "say what would be traced, then end" },
@@ -248,8 +250,8 @@ static bool parse_payload(struct options *o, char *text)
 	return true;
 }
 
-/* Types that are named keep their payload rule or get the default one; all others are dropped. To be
- * called when all options are known. */
+/* Types that are named keep their payload rule or get the default one; all others are dropped. To
+ * be called when all options are known. */
 static bool rules_finish(struct options *o, char *types)
 {
 	struct rule wanted[MAX_RULES];
@@ -262,7 +264,8 @@ static bool rules_finish(struct options *o, char *types)
 		struct rule *rule;
 
 		if (!is_message_type(word) || n == MAX_RULES) {
-			log_error("--message-types: \"%s\" is no message type (1 to 12 characters)", word);
+			log_error("--message-types: \"%s\" is no message type (1 to 12 characters)",
+				  word);
 			return false;
 		}
 		rule = NULL;
@@ -474,7 +477,8 @@ bool options_parse(struct options *o, int argc, char **argv, int *exit_code)
 		return false;
 	}
 	if (o->keep_attached && !o->journal) {
-		log_error("--keep-attached wants a journal: the next start goes on from what it says");
+		log_error("--keep-attached wants a journal: the next start goes on from what it "
+			  "says");
 		return false;
 	}
 	return rules_finish(o, o->message_types) && globs_check("only", o->only, o->n_only) &&

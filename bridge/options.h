@@ -43,7 +43,7 @@ struct options {
 	size_t subscriber_memory;
 	/* how */
 	size_t ring_bytes[N_SOCKETS];
-	bool journal;		      /* false: --journal none */
+	bool journal;		       /* false: --journal none */
 	const char *journal_directory; /* NULL: under the run directory */
 	size_t journal_bytes[N_SOCKETS];
 	bool keep_attached;

@@ -214,7 +214,7 @@ static const char *setting_chain(const char *setting)
 /* The chain in bitcoin.conf's first part: sections in brackets speak of one chain each. */
 static const char *config_chain(pid_t pid, const char *path)
 {
-	char line[1024], rooted[PATH_MAX];
+	char line[1024], rooted[PATH_MAX + 64];
 	const char *chain = NULL;
 	FILE *f;
 

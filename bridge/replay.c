@@ -100,7 +100,8 @@ static int request_receive(struct replay *r, struct request *request, zmq_msg_t 
 		zmq_msg_init(&frame);
 		if (zmq_msg_recv(&frame, r->socket, ZMQ_DONTWAIT) < 0) {
 			zmq_msg_close(&frame);
-			return 0; /* whole messages come at once, so only the first frame can lack */
+			return 0; /* whole messages come at once, so only the first frame can lack
+				   */
 		}
 		if (!zmq_msg_more(&frame)) {
 			zmq_msg_init(body);
@@ -301,7 +302,8 @@ static void pack_endpoints(msgpack_packer *pk, const struct bridge *b)
 
 static void pack_probes(msgpack_packer *pk, const struct bridge *b)
 {
-	size_t n = 0;
+	const struct site_info *info = &b->tps.info[b->current * GROUP_SITES];
+	size_t n_sites = b->tps.n_sites[b->current], n = 0;
 
 	for (size_t i = 0; i < b->tps.n; i++)
 		n += !(b->tps.table[i].event->flags & EVENT_DERIVED);
@@ -312,17 +314,17 @@ static void pack_probes(msgpack_packer *pk, const struct bridge *b)
 
 		if (tp->event->flags & EVENT_DERIVED)
 			continue;
-		for (size_t s = 0; s < b->tps.n_sites; s++)
-			sites += b->tps.info[s].tracepoint == i;
+		for (size_t s = 0; s < n_sites; s++)
+			sites += info[s].tracepoint == i;
 		pack_text(pk, tp->event->topic);
 		msgpack_pack_map(pk, 2);
 		pack_text(pk, "state");
 		pack_text(pk, tracepoint_state_name(tp->state));
 		pack_text(pk, "sites");
 		msgpack_pack_array(pk, sites);
-		for (size_t s = 0; s < b->tps.n_sites; s++)
-			if (b->tps.info[s].tracepoint == i)
-				pack_text(pk, b->tps.info[s].args);
+		for (size_t s = 0; s < n_sites; s++)
+			if (info[s].tracepoint == i)
+				pack_text(pk, info[s].args);
 	}
 }
 
@@ -345,11 +347,11 @@ static void answer_hello(struct replay *r, struct request *q, struct bridge *b)
 	pack_text(&pk, "probes");
 	pack_probes(&pk, b);
 	pack_text(&pk, "core");
-	pack_text(&pk, b->tps.core);
+	pack_text(&pk, b->tps.core[b->current]);
 	pack_text(&pk, "binary");
-	pack_text(&pk, b->binary.path);
+	pack_text(&pk, b->binaries[b->current].path);
 	pack_text(&pk, "build_id");
-	pack_text(&pk, b->binary.probes.build_id);
+	pack_text(&pk, b->binaries[b->current].probes.build_id);
 	answer_send(r, q, &out);
 	msgpack_sbuffer_destroy(&out);
 }

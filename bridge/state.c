@@ -1,5 +1,5 @@
-/* What a successor needs to go on where this process stops: saved with each drain's messages, in the
- * same transaction, and compared in every point before it is used. */
+/* What a successor needs to go on where this process stops: saved with each drain's messages, in
+ * the same transaction, and compared in every point before it is used. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +19,10 @@ struct saved_state {
 	/* what must match */
 	struct tracer_identity tracer;
 	struct binary_identity binary;
-	uint64_t catalogue; /* fingerprint of topics and selection: what the numbers below stand for */
+	uint32_t group;	    /* of the binary */
+	uint32_t other;	    /* another binary was attached too, which nothing here describes */
+	uint64_t catalogue; /* fingerprint of topics and selection: what the numbers below stand for
+			     */
 	char label[40];
 	/* what goes on */
 	uint64_t run;
@@ -43,7 +46,8 @@ static uint64_t fingerprint_add(uint64_t hash, const void *data, size_t len)
 	return hash;
 }
 
-/* Everything that gives topic numbers and record fields their meaning, and what the kernel was told. */
+/* Everything that gives topic numbers and record fields their meaning, and what the kernel was
+ * told. */
 static uint64_t catalogue_fingerprint(const struct bridge *b)
 {
 	const struct options *o = b->options;
@@ -71,20 +75,22 @@ static void state_identify(const struct bridge *b, struct saved_state *s)
 	s->version = STATE_VERSION;
 	s->size = sizeof(*s);
 	tracer_identify(b->tracer, &s->tracer);
-	s->binary = b->binary.identity;
+	s->binary = b->binaries[b->current].identity;
 	s->catalogue = catalogue_fingerprint(b);
 	memcpy(s->label, b->label, sizeof(b->label));
 }
 
 static void state_fill(const struct bridge *b, struct saved_state *s)
 {
+	s->group = b->current;
+	s->other = tracer_attached(b->tracer, !b->current);
 	s->run = b->run;
 	for (enum socket_id id = 0; id < N_SOCKETS; id++) {
 		const struct stream *stream = &b->streams[id];
 
 		s->ring_position[id] = b->rings[id].position;
-		s->streams[id] = (struct saved_stream){ stream->next_n, stream->last_n,
-							stream->notices, 0 };
+		s->streams[id] =
+			(struct saved_stream){ stream->next_n, stream->last_n, stream->notices, 0 };
 	}
 	for (size_t i = 0; i < b->tps.n; i++) {
 		const struct stream *stream = &b->streams[b->tps.table[i].event->socket];
@@ -116,13 +122,15 @@ void state_save(struct bridge *b)
 
 	if (!b->journal)
 		return;
-	if (state.run != b->run || memcmp(&state.binary, &b->binary.identity, sizeof(state.binary)))
+	if (state.run != b->run ||
+	    memcmp(&state.binary, &b->binaries[b->current].identity, sizeof(state.binary)))
 		state_identify(b, &state);
 	state_fill(b, &state);
 	err = journal_write(b->journal, &entry);
 	if (!err)
 		return;
-	log_error("journal: %s: given up, so nothing can be replayed from here on; restart coretapd when there is room",
+	log_error("journal: %s: given up, so nothing can be replayed from here on; restart "
+		  "coretapd when there is room",
 		  strerror(-err));
 	journal_close(b->journal);
 	b->journal = NULL;
@@ -141,6 +149,8 @@ static bool state_matches(const struct bridge *b, const struct saved_state *s)
 		why = "the journal belongs to other rings or another version of the program";
 	else if (memcmp(&s->binary, &mine.binary, sizeof(mine.binary)))
 		why = "the binary is another one now";
+	else if (s->other)
+		why = "two binaries were attached";
 	else if (s->catalogue != mine.catalogue)
 		why = "other events, payloads or ring sizes are asked for now";
 	else if (strcmp(s->label, mine.label))
@@ -151,14 +161,16 @@ static bool state_matches(const struct bridge *b, const struct saved_state *s)
 		    s->ring_position[id] > ring_produced(&b->rings[id]))
 			why = "the journal does not reach to where the ring was read";
 	if (why)
-		log_warning("%s: cannot go on where the last coretapd stopped: %s: a new run begins",
-			    b->label, why);
+		log_warning(
+			"%s: cannot go on where the last coretapd stopped: %s: a new run begins",
+			b->label, why);
 	return !why;
 }
 
 static void state_take(struct bridge *b, const struct saved_state *s)
 {
 	b->run = s->run;
+	b->node.group = s->group;
 	for (enum socket_id id = 0; id < N_SOCKETS; id++) {
 		struct stream *stream = &b->streams[id];
 
@@ -202,6 +214,18 @@ static void rings_close(struct bridge *b)
 		ring_close(&b->rings[id]);
 }
 
+/* The binary that was opened as the first one is known to the kernel as another group. */
+static int group_move(struct bridge *b, unsigned int group)
+{
+	if (group == b->current)
+		return 0;
+	b->binaries[group] = b->binaries[b->current];
+	b->binaries[b->current].fd = b->binaries[b->current].inotify = -1;
+	memset(&b->binaries[b->current].probes, 0, sizeof(struct probes));
+	b->current = group;
+	return follow_bind(b);
+}
+
 bool state_resume(struct bridge *b)
 {
 	struct saved_state *s = calloc(1, sizeof(*s));
@@ -220,12 +244,14 @@ bool state_resume(struct bridge *b)
 		return false;
 	}
 	if (!b->options->keep_attached) {
-		log_info("%s: an earlier coretapd was left attached; without --keep-attached it ends here",
+		log_info("%s: an earlier coretapd was left attached; without --keep-attached it "
+			 "ends here",
 			 b->label);
 	} else if (!s || !b->journal || journal_state(b->journal, s, sizeof(*s))) {
-		log_warning("%s: cannot go on where the last coretapd stopped: the journal has nothing of it: a new run begins",
+		log_warning("%s: cannot go on where the last coretapd stopped: the journal has "
+			    "nothing of it: a new run begins",
 			    b->label);
-	} else if (!rings_open(b) && state_matches(b, s)) {
+	} else if (!rings_open(b) && state_matches(b, s) && !group_move(b, s->group)) {
 		state_take(b, s);
 		resumed = !journal_restore(b->journal, &b->evictions);
 	}
@@ -239,8 +265,7 @@ bool state_resume(struct bridge *b)
 	return resumed;
 }
 
-static void pack_heads(msgpack_sbuffer *out, const struct bridge *b,
-		       const uint64_t *next_seq)
+static void pack_heads(msgpack_sbuffer *out, const struct bridge *b, const uint64_t *next_seq)
 {
 	msgpack_packer pk;
 	unsigned int n = 0;

@@ -73,4 +73,3 @@ void status_send(struct bridge *b, const char *topic)
 		publisher_send(b->publisher, id, topic, msgpack_sbuffer_release(&buffer), len);
 	}
 }
-

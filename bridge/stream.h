@@ -14,9 +14,10 @@ struct message {
 	unsigned int topic; /* index in the table of topics */
 	unsigned int events;
 	uint64_t n;	  /* position of its first event */
-	uint32_t notices; /* messages before it with the same n: loss notices, which take no position */
+	uint32_t notices; /* messages before it with the same n: loss notices, which take no
+			     position */
 	uint64_t time_us; /* of its last event, 0 for a loss notice */
-	char *data;	    /* body; malloc'ed, whoever takes it sets it to NULL */
+	char *data;	  /* body; malloc'ed, whoever takes it sets it to NULL */
 	size_t len;
 };
 
@@ -24,8 +25,8 @@ struct stream {
 	const char *node;
 	uint64_t run;
 	uint64_t next_n;
-	uint64_t last_n;  /* of the last finished message */
-	uint32_t notices; /* finished messages with that n, but the last one */
+	uint64_t last_n;     /* of the last finished message */
+	uint32_t notices;    /* finished messages with that n, but the last one */
 	uint64_t *next_seq;  /* per topic */
 	uint64_t *told_lost; /* per topic: of the kernel's count, what was told already */
 	size_t n_topics;

@@ -92,7 +92,7 @@ int tracepoints_init(struct tracepoints *tps, const struct event_desc *events, s
 			tps->table[i].selected || (evictions && serves_evictions(&events[i]));
 	tps->n = n;
 	tps->start = n;
-	tps->core = "unknown";
+	tps->core[0] = tps->core[1] = "unknown";
 	return 0;
 }
 
@@ -129,8 +129,20 @@ static unsigned int site_fill(const struct tracepoints *tps, struct site *site,
 	return unreadable;
 }
 
-static int site_bind(struct tracepoints *tps, size_t number, struct probes *probes,
-		     const struct probe_site *note)
+/* The next free site of a group, or NULL. */
+static struct site *site_new(struct tracepoints *tps, unsigned int group, struct site_info **info)
+{
+	size_t at = group * GROUP_SITES + tps->n_sites[group];
+
+	if (tps->n_sites[group] == GROUP_SITES)
+		return NULL;
+	memset(&tps->sites[at], 0, sizeof(tps->sites[at]));
+	*info = &tps->info[at];
+	return &tps->sites[at];
+}
+
+static int site_bind(struct tracepoints *tps, unsigned int group, size_t number,
+		     struct probes *probes, const struct probe_site *note)
 {
 	struct tracepoint *tp = &tps->table[number];
 	struct operand operands[MAX_ARGS];
@@ -141,20 +153,19 @@ static int site_bind(struct tracepoints *tps, size_t number, struct probes *prob
 		.arg = probes,
 	};
 	unsigned int unsupported;
-	struct site *site = &tps->sites[tps->n_sites];
-	struct site_info *info = &tps->info[tps->n_sites];
+	struct site_info *info;
+	struct site *site = site_new(tps, group, &info);
 	int n;
 
-	if (tps->n_sites == MAX_SITES)
+	if (!site)
 		return -E2BIG;
-	memset(site, 0, sizeof(*site));
 	site->probe = number;
 	*info = (struct site_info){
 		.tracepoint = number,
 		.offset = note->offset,
 		.semaphore = note->semaphore,
 		.args = note->args,
-		.duration_us = !strcmp(tps->core, "v23-v24") &&
+		.duration_us = !strcmp(tps->core[group], "v23-v24") &&
 			       !strcmp(tp->event->topic, "validation.block_connected"),
 	};
 	n = operands_parse(note->args, &context, operands, MAX_ARGS, &unsupported);
@@ -176,37 +187,40 @@ static int site_bind(struct tracepoints *tps, size_t number, struct probes *prob
 		}
 		tp->state = TRACEPOINT_DEGRADED;
 	}
-	tps->n_sites++;
+	tps->n_sites[group]++;
 	return 1;
 }
 
 /* The ELF entry point stands for the start of the process, in the exact order of the low ring. */
-static int start_bind(struct tracepoints *tps, const struct probes *probes)
+static int start_bind(struct tracepoints *tps, unsigned int group, const struct probes *probes)
 {
+	struct site_info *info;
+	struct site *site = site_new(tps, group, &info);
+
 	if (!probes->entry)
 		return 0;
-	if (tps->n_sites == MAX_SITES)
+	if (!site)
 		return -E2BIG;
-	tps->sites[tps->n_sites] = (struct site){
+	*site = (struct site){
 		.probe = (__u16)tps->start,
 		.ring = SOCKET_LOW,
 		.size = record_size(sizeof(struct record)),
 	};
-	tps->info[tps->n_sites] = (struct site_info){
+	*info = (struct site_info){
 		.tracepoint = (uint16_t)tps->start,
 		.offset = probes->entry,
 		.args = "",
 	};
-	tps->n_sites++;
+	tps->n_sites[group]++;
 	return 0;
 }
 
-int tracepoints_bind(struct tracepoints *tps, struct probes *probes)
+int tracepoints_bind(struct tracepoints *tps, unsigned int group, struct probes *probes)
 {
 	int attached = 0;
 
-	tps->n_sites = 0;
-	tps->core = probes_core(probes);
+	tps->n_sites[group] = 0;
+	tps->core[group] = probes_core(probes);
 	for (size_t t = 0; t < tps->n; t++) {
 		struct tracepoint *tp = &tps->table[t];
 		enum tracepoint_state state = TRACEPOINT_MISSING;
@@ -221,7 +235,7 @@ int tracepoints_bind(struct tracepoints *tps, struct probes *probes)
 			if (strcmp(note->provider, tp->event->provider) ||
 			    strcmp(note->name, tp->event->name))
 				continue;
-			n = site_bind(tps, t, probes, note);
+			n = site_bind(tps, group, t, probes, note);
 			if (n < 0)
 				return n;
 			/* Of several sites the worst one speaks for the tracepoint. */
@@ -235,7 +249,7 @@ int tracepoints_bind(struct tracepoints *tps, struct probes *probes)
 			attached++;
 	}
 	if (attached) {
-		int err = start_bind(tps, probes);
+		int err = start_bind(tps, group, probes);
 
 		if (err)
 			return err;

@@ -20,9 +20,9 @@ struct tracepoint {
 	bool selected; /* is published */
 	bool wanted;   /* is attached: selected, or something selected derives from it */
 	enum tracepoint_state state;
-	uint16_t offset[MAX_FIELDS]; /* of each field's slot, from record.slots */
-	int8_t argument[MAX_FIELDS]; /* number of each field's argument, -1 = none */
-	unsigned int n_arguments;    /* that the catalogue knows */
+	uint16_t offset[MAX_FIELDS];   /* of each field's slot, from record.slots */
+	int8_t argument[MAX_FIELDS];   /* number of each field's argument, -1 = none */
+	unsigned int n_arguments;      /* that the catalogue knows */
 	uint8_t payload_arg, rule_arg; /* as in struct site */
 	uint32_t record_size;
 };
@@ -43,9 +43,10 @@ struct tracepoints {
 	size_t start; /* number of the process start, which is no event of the catalogue */
 	struct site sites[MAX_SITES];
 	struct site_info info[MAX_SITES];
-	size_t n_sites;
-	uint32_t payload_limit; /* for events with a payload: bytes to copy unless a rule says otherwise */
-	const char *core;	/* detected range of versions */
+	size_t n_sites[MAX_GROUPS];   /* those of group g begin at g * GROUP_SITES */
+	uint32_t payload_limit;	      /* for events with a payload: bytes to copy unless a rule says
+					 otherwise */
+	const char *core[MAX_GROUPS]; /* detected range of versions */
 };
 
 /* Fills the table from the catalogue. selected(arg, event) tells which are wanted.
@@ -54,9 +55,10 @@ int tracepoints_init(struct tracepoints *tps, const struct event_desc *events, s
 		     bool (*selected)(const void *arg, const struct event_desc *event),
 		     const void *arg);
 
-/* Binds the table to one binary: fills sites, info, states; logs what is missing or degraded.
+/* Binds the table to one binary: fills the sites and infos of a group, and the states; logs what is
+ * degraded. No record of the group's earlier sites may be left in the rings.
  * Returns the number of tracepoints that can be attached, or -E2BIG for too many sites. */
-int tracepoints_bind(struct tracepoints *tps, struct probes *probes);
+int tracepoints_bind(struct tracepoints *tps, unsigned int group, struct probes *probes);
 
 /* The tracepoint that a record belongs to, or NULL for a record of the process start. */
 const struct tracepoint *tracepoints_of(const struct tracepoints *tps, const struct record *record);

@@ -44,10 +44,10 @@ struct tracer {
 	unsigned int features;	      /* in use */
 	int program, sites, shared_map, rings[N_SOCKETS];
 	struct shared *shared;
-	bool attached;
-	int links[MAX_SITES];	     /* of the kernel; -1 = none */
+	bool attached[MAX_GROUPS];
+	int links[MAX_SITES];		  /* of the kernel; -1 = none */
 	struct bpf_link *perf[MAX_SITES]; /* libbpf's half of a perf link made here */
-	char pins[128];		     /* directory, "" = not pinned */
+	char pins[128];			  /* directory, "" = not pinned */
 	char description[64];
 };
 
@@ -200,7 +200,8 @@ int tracer_open(struct tracer **tracer, const struct tracer_options *options)
 	    libbpf_probe_bpf_helper(BPF_PROG_TYPE_KPROBE, BPF_FUNC_ktime_get_tai_ns, NULL) == 1)
 		t->features |= FEATURE_TAI;
 	if (!(options->without & FEATURE_DYNPTR) &&
-	    libbpf_probe_bpf_helper(BPF_PROG_TYPE_KPROBE, BPF_FUNC_ringbuf_reserve_dynptr, NULL) == 1)
+	    libbpf_probe_bpf_helper(BPF_PROG_TYPE_KPROBE, BPF_FUNC_ringbuf_reserve_dynptr, NULL) ==
+		    1)
 		t->features |= FEATURE_DYNPTR;
 	err = -EINVAL;
 	if (!(options->without & FEATURE_SLEEPABLE)) {
@@ -263,32 +264,33 @@ void tracer_close(struct tracer *t)
 	free(t);
 }
 
-static int tracer_attach_multi(struct tracer *t, const struct tracepoints *tps, const char *path,
-			       pid_t pid)
+static int tracer_attach_multi(struct tracer *t, const struct tracepoints *tps, unsigned int group,
+			       const char *path, pid_t pid)
 {
-	__u64 offsets[MAX_SITES], semaphores[MAX_SITES], cookies[MAX_SITES];
+	__u64 offsets[GROUP_SITES], semaphores[GROUP_SITES], cookies[GROUP_SITES];
+	size_t first = group * GROUP_SITES;
 
-	for (size_t i = 0; i < tps->n_sites; i++) {
-		offsets[i] = tps->info[i].offset;
-		semaphores[i] = tps->info[i].semaphore;
-		cookies[i] = i;
+	for (size_t i = 0; i < tps->n_sites[group]; i++) {
+		offsets[i] = tps->info[first + i].offset;
+		semaphores[i] = tps->info[first + i].semaphore;
+		cookies[i] = first + i;
 	}
-	t->links[0] = uprobe_multi_create(t->program, path, offsets, semaphores, cookies,
-					  (__u32)tps->n_sites, pid);
-	return t->links[0] < 0 ? t->links[0] : 0;
+	t->links[first] = uprobe_multi_create(t->program, path, offsets, semaphores, cookies,
+					      (__u32)tps->n_sites[group], pid);
+	return t->links[first] < 0 ? t->links[first] : 0;
 }
 
 /* libbpf's call wants its own object of the program, so only the process that loaded it can. */
-static int tracer_attach_perf(struct tracer *t, const struct tracepoints *tps, const char *path,
-			      pid_t pid)
+static int tracer_attach_perf(struct tracer *t, const struct tracepoints *tps, unsigned int group,
+			      const char *path, pid_t pid)
 {
 	struct bpf_program *program;
 
 	if (!t->skeleton)
 		return -EOPNOTSUPP;
-	program = t->features & FEATURE_SLEEPABLE ? t->skeleton->progs.capture_sleepable :
-						    t->skeleton->progs.capture_plain;
-	for (size_t i = 0; i < tps->n_sites; i++) {
+	program = t->features & FEATURE_SLEEPABLE ? t->skeleton->progs.capture_sleepable
+						  : t->skeleton->progs.capture_plain;
+	for (size_t i = group * GROUP_SITES; i < group * GROUP_SITES + tps->n_sites[group]; i++) {
 		LIBBPF_OPTS(bpf_uprobe_opts, opts, .ref_ctr_offset = tps->info[i].semaphore,
 			    .bpf_cookie = i);
 
@@ -301,18 +303,20 @@ static int tracer_attach_perf(struct tracer *t, const struct tracepoints *tps, c
 	return 0;
 }
 
-int tracer_attach(struct tracer *t, const struct tracepoints *tps, const char *path, pid_t pid)
+int tracer_attach(struct tracer *t, const struct tracepoints *tps, unsigned int group,
+		  const char *path, pid_t pid)
 {
+	__u32 first = group * GROUP_SITES;
 	int err = 0;
 
-	for (__u32 i = 0; i < tps->n_sites && !err; i++)
+	for (__u32 i = first; i < first + tps->n_sites[group] && !err; i++)
 		err = bpf_map_update_elem(t->sites, &i, &tps->sites[i], BPF_ANY);
+	t->attached[group] = true;
 	if (!err)
-		err = t->features & FEATURE_MULTI ? tracer_attach_multi(t, tps, path, pid) :
-						    tracer_attach_perf(t, tps, path, pid);
-	t->attached = true;
+		err = t->features & FEATURE_MULTI ? tracer_attach_multi(t, tps, group, path, pid)
+						  : tracer_attach_perf(t, tps, group, path, pid);
 	if (err) {
-		tracer_detach(t);
+		tracer_detach_group(t, group);
 		log_error("%s: cannot attach: %s%s", path, strerror(-err),
 			  err == -EPERM || err == -EACCES ? privilege_hint() : "");
 	}
@@ -335,38 +339,59 @@ static void *link_release(void *arg)
 	return NULL;
 }
 
-void tracer_detach(struct tracer *t)
+static void link_pin_path(const struct tracer *t, size_t site, char *path, size_t size)
+{
+	snprintf(path, size, "%s/link_%03zu", t->pins, site);
+}
+
+/* Each perf link waits about 100 ms for the kernel; all at once they wait together. */
+static void links_release(struct tracer *t, size_t first, size_t end)
 {
 	pthread_t threads[MAX_SITES];
 	struct link links[MAX_SITES];
 	bool started[MAX_SITES] = { false };
 
-	if (!t->attached)
-		return;
-	tracer_gate(t, false);
-	if (t->pins[0])
-		tracer_unpin(strrchr(t->pins, '/') + 1);
-	t->pins[0] = '\0';
-	/* Each perf link waits about 100 ms for the kernel; all at once they wait together. */
-	for (size_t i = 0; i < MAX_SITES; i++) {
+	for (size_t i = first; i < end; i++) {
+		char path[192];
+
+		if (!t->perf[i] && t->links[i] < 0)
+			continue;
+		link_pin_path(t, i, path, sizeof(path));
+		if (t->pins[0])
+			unlink(path);
 		links[i] = (struct link){ t->perf[i], t->links[i] };
-		if (t->perf[i] || t->links[i] >= 0) {
-			started[i] = !pthread_create(&threads[i], NULL, link_release, &links[i]);
-			if (!started[i])
-				link_release(&links[i]);
-		}
+		started[i] = !pthread_create(&threads[i], NULL, link_release, &links[i]);
+		if (!started[i])
+			link_release(&links[i]);
 		t->perf[i] = NULL;
 		t->links[i] = -1;
 	}
-	for (size_t i = 0; i < MAX_SITES; i++)
+	for (size_t i = first; i < end; i++)
 		if (started[i])
 			pthread_join(threads[i], NULL);
-	t->attached = false;
 }
 
-bool tracer_attached(const struct tracer *t)
+void tracer_detach_group(struct tracer *t, unsigned int group)
 {
-	return t->attached;
+	if (t->attached[group])
+		links_release(t, group * GROUP_SITES, (group + 1) * GROUP_SITES);
+	t->attached[group] = false;
+}
+
+void tracer_detach(struct tracer *t)
+{
+	if (t->shared)
+		tracer_gate(t, false);
+	links_release(t, 0, MAX_SITES);
+	memset(t->attached, 0, sizeof(t->attached));
+	if (t->pins[0])
+		tracer_unpin(strrchr(t->pins, '/') + 1);
+	t->pins[0] = '\0';
+}
+
+bool tracer_attached(const struct tracer *t, unsigned int group)
+{
+	return t->attached[group];
 }
 
 void tracer_gate(struct tracer *t, bool open)
@@ -450,17 +475,14 @@ static void pin_fds(struct tracer *t, int *fds[5])
 	fds[4] = &t->rings[SOCKET_HIGH];
 }
 
-static int pin_one(const char *directory, const char *name, int fd)
+static int pin_one(const char *path, int fd)
 {
-	char path[192];
-
-	snprintf(path, sizeof(path), "%s/%s", directory, name);
-	return bpf_obj_pin(fd, path) ? -errno : 0;
+	return fd >= 0 && bpf_obj_pin(fd, path) && errno != EEXIST ? -errno : 0;
 }
 
 int tracer_pin(struct tracer *t, const char *label)
 {
-	char name[32];
+	char path[192];
 	int *fds[5];
 	int err = 0;
 
@@ -469,16 +491,18 @@ int tracer_pin(struct tracer *t, const char *label)
 	if ((mkdir(TRACER_PIN_ROOT, 0700) && errno != EEXIST) ||
 	    (mkdir(t->pins, 0700) && errno != EEXIST))
 		err = -errno;
-	for (int i = 0; i < 5 && !err; i++)
-		err = pin_one(t->pins, pin_names[i], *fds[i]);
+	for (int i = 0; i < 5 && !err; i++) {
+		snprintf(path, sizeof(path), "%s/%s", t->pins, pin_names[i]);
+		err = pin_one(path, *fds[i]);
+	}
 	/* Links come last: a process that finds them finds the rest. */
-	for (int i = 0; i < MAX_SITES && !err; i++) {
-		snprintf(name, sizeof(name), "link_%03d", i);
-		if (t->links[i] >= 0)
-			err = pin_one(t->pins, name, t->links[i]);
+	for (size_t i = 0; i < MAX_SITES && !err; i++) {
+		link_pin_path(t, i, path, sizeof(path));
+		err = pin_one(path, t->links[i]);
 	}
 	if (err) {
-		log_error("%s: cannot pin: %s; --keep-attached wants a BPF file system there (mount -t bpf bpf /sys/fs/bpf)",
+		log_error("%s: cannot pin: %s; --keep-attached wants a BPF file system there "
+			  "(mount -t bpf bpf /sys/fs/bpf)",
 			  t->pins, strerror(-err));
 		tracer_unpin(label);
 		t->pins[0] = '\0';
@@ -518,11 +542,12 @@ int tracer_resume(struct tracer **tracer, const char *label)
 		err = *fds[i] < 0 ? -ESTALE : 0;
 	}
 	for (int i = 0; i < MAX_SITES && !err; i++) {
-		char name[32];
+		char path[192];
 
-		snprintf(name, sizeof(name), "link_%03d", i);
-		t->links[i] = pinned_get(t->pins, name);
+		link_pin_path(t, (size_t)i, path, sizeof(path));
+		t->links[i] = bpf_obj_get(path);
 		links |= t->links[i] >= 0;
+		t->attached[i / GROUP_SITES] |= t->links[i] >= 0;
 	}
 	if (!err && (!links || shared_map(t) || !t->shared->gate))
 		err = -ESTALE;
@@ -531,7 +556,6 @@ int tracer_resume(struct tracer **tracer, const char *label)
 		return err;
 	}
 	t->features = t->shared->features;
-	t->attached = true;
 	describe(t);
 	*tracer = t;
 	return 0;

@@ -46,30 +46,37 @@ void tracer_close(struct tracer *tracer);
 /* What must be the same for a process to take over another one's rings. */
 struct tracer_identity {
 	uint32_t layout;
-	uint32_t features;	 /* enum tracer_feature, in use */
+	uint32_t features;	      /* enum tracer_feature, in use */
 	uint32_t ring_ids[N_SOCKETS]; /* of the kernel's maps */
-	uint64_t program;	 /* fingerprint of the BPF object */
+	uint64_t program;	      /* fingerprint of the BPF object */
 };
 
 void tracer_identify(const struct tracer *tracer, struct tracer_identity *identity);
 
-/* Pins everything under TRACER_PIN_ROOT/label, so that it outlives this process. From then on
- * tracer_detach removes the pins too. Returns 0 or -errno, said in the log; nothing is pinned then. */
+/* Pins everything under TRACER_PIN_ROOT/label, so that it outlives this process. To be called after
+ * each attach: what is pinned already stays. Returns 0 or -errno, said in the log; nothing is
+ * pinned then. */
 int tracer_pin(struct tracer *tracer, const char *label);
 
 /* Takes over what is pinned under label. Returns 0; -ENOENT when nothing is pinned; or -ESTALE
  * when something is missing or another coretapd made it: call tracer_unpin. */
 int tracer_resume(struct tracer **tracer, const char *label);
 
-/* Removes the pins of label: the kernel detaches soon after. Returns how many there were or -errno. */
+/* Removes the pins of label: the kernel detaches soon after. Returns how many there were or -errno.
+ */
 int tracer_unpin(const char *label);
 
-/* Attaches all sites of tps to the executable at path; pid > 0 limits it to that process.
- * Returns 0 or -errno, said in the log; then nothing is attached. */
-int tracer_attach(struct tracer *tracer, const struct tracepoints *tps, const char *path,
-		  pid_t pid);
+/* Attaches the sites of one group to the executable at path; pid > 0 limits it to that process.
+ * Returns 0 or -errno, said in the log; then nothing of the group is attached. */
+int tracer_attach(struct tracer *tracer, const struct tracepoints *tps, unsigned int group,
+		  const char *path, pid_t pid);
+bool tracer_attached(const struct tracer *tracer, unsigned int group);
+
+/* Detaches one group; the gate stays as it is. */
+void tracer_detach_group(struct tracer *tracer, unsigned int group);
+
+/* Closes the gate, detaches everything, removes the pins. */
 void tracer_detach(struct tracer *tracer);
-bool tracer_attached(const struct tracer *tracer);
 
 /* The gate opens after the last attach and closes before the first detach, so that all tracepoints
  * begin and end at one instant. tracer_detach closes it itself. */

@@ -1,0 +1,235 @@
+/* Which executable is attached, while the node is restarted, upgraded and overwritten.
+ *
+ * Breakpoints belong to an inode. A new file under the old name is a second binary: it is attached
+ * as soon as it has the name, with its own operands, while the old one goes on being traced as long
+ * as its process runs. A file that is written in place is let go at once and taken again
+ * afterwards. */
+#include <errno.h>
+#include <libgen.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/inotify.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "bridge.h"
+#include "log.h"
+
+static struct binary *current(struct bridge *b)
+{
+	return &b->binaries[b->current];
+}
+
+static void describe(const struct bridge *b)
+{
+	unsigned int missing = 0, degraded = 0, attached = 0;
+
+	for (size_t i = 0; i < b->tps.n; i++) {
+		enum tracepoint_state state = b->tps.table[i].state;
+
+		missing += state == TRACEPOINT_MISSING;
+		degraded += state == TRACEPOINT_DEGRADED;
+		attached += state >= TRACEPOINT_DEGRADED;
+	}
+	log_info("%s: Bitcoin Core %s, %u tracepoints%s", b->binaries[b->current].path,
+		 b->tps.core[b->current], attached, degraded ? ", some degraded" : "");
+	for (size_t i = 0; i < b->tps.n && (missing || degraded); i++)
+		if (b->tps.table[i].state == TRACEPOINT_MISSING)
+			log_info("%s: missing in this binary", b->tps.table[i].event->topic);
+}
+
+int follow_bind(struct bridge *b)
+{
+	struct binary *binary = current(b);
+	int n = tracepoints_bind(&b->tps, b->current, &binary->probes);
+
+	if (binary->probes.n_unusable)
+		log_warning("%s: %zu tracepoints have a note that cannot be used", binary->path,
+			    binary->probes.n_unusable);
+	if (n > 0) {
+		describe(b);
+		return 0;
+	}
+	if (n < 0)
+		log_error("%s: more than %d tracepoint sites", binary->path, GROUP_SITES);
+	else
+		log_error("%s: has none of the tracepoints that are wanted. Check with `readelf -n "
+			  "%s | grep stapsdt`; official Linux releases have them, many "
+			  "distribution builds do not, own builds want WITH_USDT=ON",
+			  binary->path, binary->path);
+	return EXIT_NO_TRACEPOINTS;
+}
+
+static void watch_directory(struct bridge *b, const char *path)
+{
+	char copy[PATH_MAX];
+
+	snprintf(copy, sizeof(copy), "%s", path);
+	inotify_add_watch(b->names, dirname(copy),
+			  IN_MOVED_TO | IN_CLOSE_WRITE | IN_CREATE | IN_ONLYDIR);
+}
+
+/* The name that the operator gave, and what it leads to. A process in another mount namespace has a
+ * name that means another file here, or none: it is found again through /proc instead. */
+static void watch_names(struct bridge *b)
+{
+	struct binary_identity *identity = &current(b)->identity;
+	char real[PATH_MAX];
+	struct stat st;
+
+	if (b->names >= 0)
+		return;
+	if (stat(b->node.path, &st) ||
+	    (!b->options->binary && (st.st_dev != identity->dev || st.st_ino != identity->ino)))
+		return;
+	b->names = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
+	if (b->names < 0)
+		return;
+	watch_directory(b, b->node.path);
+	if (realpath(b->node.path, real))
+		watch_directory(b, real);
+	bridge_watch(b, b->names);
+}
+
+void follow_watch(struct bridge *b)
+{
+	bridge_watch(b, current(b)->inotify);
+	watch_names(b);
+}
+
+/* The gate opens last: when everything is attached, pinned, and told to a successor. */
+int follow_attach(struct bridge *b)
+{
+	pid_t pid = b->node.fixed ? b->node.process.pid : 0;
+	int err;
+
+	tracer_only(b->tracer, pid);
+	err = tracer_attach(b->tracer, &b->tps, b->current, current(b)->attach, pid);
+	if (!err && b->options->keep_attached)
+		err = tracer_pin(b->tracer, b->label);
+	if (err)
+		return err == -EPERM || err == -EACCES ? EXIT_PRIVILEGE : EXIT_OTHER;
+	state_save(b);
+	tracer_gate(b->tracer, true);
+	follow_watch(b);
+	return 0;
+}
+
+/* Lets a binary go. Records of it that are still in the rings are read while its sites mean what
+ * they meant. */
+static void release(struct bridge *b, unsigned int group)
+{
+	if (tracer_attached(b->tracer, group)) {
+		tracer_detach_group(b->tracer, group);
+		bridge_drain(b);
+	}
+	binary_release(&b->binaries[group]);
+}
+
+/* Attaches what stands at node.attach: in the place of the binary that does not run. */
+static void take(struct bridge *b)
+{
+	unsigned int group = b->current, free_group;
+	struct binary fresh;
+
+	/* The node's own binary keeps its place. */
+	free_group = b->node.process.pid && b->node.group == group ? !group : group;
+	if (binary_open(&fresh, b->node.path, b->node.attach))
+		return;
+	release(b, free_group);
+	binary_close(&b->binaries[free_group]);
+	b->binaries[free_group] = fresh;
+	b->current = free_group;
+	if (!follow_bind(b) && !follow_attach(b))
+		log_info("%s: attached", current(b)->path);
+}
+
+/* Not through a process: its file is the old one, or it is gone. */
+static void attach_by_path(struct bridge *b)
+{
+	snprintf(b->node.attach, sizeof(b->node.attach), "%s", b->node.path);
+}
+
+/* Somebody writes new code into a traced file: whoever starts from it next must find no
+ * breakpoints of ours in it. The writer is held back by the lease until they are gone. */
+static void written(struct bridge *b, unsigned int group)
+{
+	log_warning("%s: is being written in place: detached; replace a binary by rename (install, "
+		    "mv), never by cp over it",
+		    b->binaries[group].path);
+	release(b, group);
+}
+
+static void binary_check(struct bridge *b, unsigned int group, bool lease_broken)
+{
+	struct binary *binary = &b->binaries[group];
+	enum binary_change change = binary_changed(binary);
+
+	if (tracer_attached(b->tracer, group) &&
+	    (change != BINARY_SAME || (lease_broken && binary_lease_broken(binary))))
+		written(b, group);
+	/* The writer is done: read what the file holds now. */
+	if (change == BINARY_CLOSED && group == b->current) {
+		attach_by_path(b);
+		take(b);
+	}
+}
+
+/* A name has changed: does the path lead to another file now? */
+static void names_check(struct bridge *b)
+{
+	char buffer[4096];
+	const struct binary_identity *identity = &current(b)->identity;
+	struct stat st;
+
+	while (read(b->names, buffer, sizeof(buffer)) > 0)
+		;
+	if (stat(b->node.path, &st) || !S_ISREG(st.st_mode))
+		return;
+	if (st.st_dev == identity->dev && st.st_ino == identity->ino &&
+	    tracer_attached(b->tracer, b->current))
+		return;
+	attach_by_path(b);
+	take(b);
+}
+
+void follow_changed(struct bridge *b, int fd)
+{
+	for (unsigned int g = 0; g < MAX_GROUPS; g++)
+		if (b->binaries[g].inotify >= 0 && (fd < 0 || fd == b->binaries[g].inotify))
+			binary_check(b, g, fd < 0);
+	if (fd >= 0 && fd == b->names)
+		names_check(b);
+}
+
+void follow_ended(struct bridge *b)
+{
+	unsigned int other = !b->current;
+
+	if (tracer_attached(b->tracer, other)) {
+		release(b, other);
+		log_info("%s: detached", b->binaries[other].path);
+	}
+	/* Limited to a process that is gone: nothing can come from it any more. */
+	if (b->node.fixed)
+		release(b, b->current);
+}
+
+void follow_tick(struct bridge *b)
+{
+	struct process *process = &b->node.process;
+	const struct binary_identity *identity = &current(b)->identity;
+
+	if (process->pid || b->stopping || !node_find_again(&b->node, b->options))
+		return;
+	bridge_watch(b, b->node.pidfd);
+	/* A process of the file that is attached already is told by its own records. */
+	if (!b->node.fixed && process->dev == identity->dev && process->ino == identity->ino) {
+		node_gone(&b->node);
+		return;
+	}
+	take(b);
+	b->node.group = b->current;
+	intake_node_started(b, now_us());
+}
