@@ -54,10 +54,10 @@ $(BUILD)/libcoretap.a: $(LIBRARY)
 	rm -f $@ && $(AR) rcs $@ $^
 
 $(BUILD)/libcoretap.so: $(LIBRARY)
-	$(CC) $(ALL_LDFLAGS) -shared -Wl,-soname,libcoretap.so.1 $^ -o $@ -lzmq -lmsgpackc
+	$(CC) $(ALL_LDFLAGS) -shared -Wl,-soname,libcoretap.so.1 $^ -o $@ -lzmq
 
 $(BUILD)/coretap: $(COMMAND) $(BUILD)/libcoretap.a
-	$(CC) $(ALL_LDFLAGS) $^ -o $@ -lelf -lzmq -lmsgpackc
+	$(CC) $(ALL_LDFLAGS) $^ -o $@ -lelf -lzmq
 
 $(BUILD)/coretap.pc: clients/c/coretap.pc.in Makefile | $(BUILD)
 	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(VERSION)|' $< > $@
@@ -149,6 +149,8 @@ uninstall:
 		$(DESTLIB)/libcoretap.so.1 $(DESTLIB)/libcoretap.so $(DESTLIB)/pkgconfig/coretap.pc \
 		$(DESTINCLUDE)/coretap.h
 	rm -rf $(DESTSHARE)
+
+include tests/bench/bench.mk
 
 clean:
 	rm -rf $(BUILD)
