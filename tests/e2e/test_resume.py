@@ -130,7 +130,11 @@ class ResumeCase(TestCase):
         def arrived():
             self.assertEqual(sub.errors, [])
             return all(account.count[t] + account.lost[t] >= n for t, n in fired.items())
-        wait_until(arrived, seconds, f"the ledger's numbers {fired}, has {dict(account.count)}")
+        try:
+            wait_until(arrived, seconds)
+        except AssertionError:
+            self.fail(f"fired {fired}, has {dict(account.count)}, gone {sub.gone}, stands at "
+                      f"{ {name: s.n for name, s in sub.streams.items()} }")
         self.assertEqual(account.wrong[:5], [])
         self.assertEqual(account.misfits[:5], [])
         self.assertEqual(sub.gone, [])
