@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/file.h>
@@ -174,6 +175,8 @@ static int catalogue_bind(struct bridge *b)
 		return EXIT_OTHER;
 	}
 	b->tps.payload_limit = b->options->payload_limit;
+	for (size_t i = 0; i < n; i++)
+		b->kinds[i] = (uint8_t)evictions_event_kind(&events[i]);
 	b->evictions_topic = topic_number(b, "block.evictions");
 	b->started_topic = topic_number(b, "node.started");
 	b->exited_topic = topic_number(b, "node.exited");
@@ -507,6 +510,7 @@ void bridge_close(struct bridge *b)
 		stream_free(&b->streams[id]);
 	}
 	journal_close(b->journal);
+	free(b->saved);
 	evictions_free(&b->evictions);
 	for (unsigned int g = 0; g < MAX_GROUPS; g++)
 		binary_close(&b->binaries[g]);

@@ -96,7 +96,7 @@ static int node_find_running(struct node *node, const char *binary)
 		log_error("%s: %s", binary, strerror(errno));
 		return -ESRCH;
 	}
-	n = processes_scan(st.st_dev, st.st_ino, candidate_add, &c);
+	n = processes_scan(&node->seen, st.st_dev, st.st_ino, candidate_add, &c);
 	if (n < 0) {
 		log_error("/proc: %s", strerror(-n));
 		return n;
@@ -151,7 +151,7 @@ bool node_find_again(struct node *node, const struct options *options)
 		if (!process_pid_file(options->datadir, path, sizeof(path)))
 			pid = process_from_file(path);
 	} else if (!options->binary && !options->pid) {
-		if (processes_scan(0, 0, candidate_add, &c) == 1)
+		if (processes_scan(&node->seen, 0, 0, candidate_add, &c) == 1)
 			pid = c.first.pid;
 	}
 	if (pid <= 0 || process_read(&process, pid))

@@ -15,6 +15,7 @@ struct node {
 	bool fixed; /* an option names the process: no other of the binary is the node */
 	uint32_t ignored[NODE_MAX_IGNORED]; /* other processes of the binary */
 	size_t n_ignored;
+	struct seen_binaries seen;
 	/* how to attach */
 	char path[PATH_MAX];   /* for people */
 	char attach[PATH_MAX]; /* for the kernel: through /proc/PID/exe where a process runs */
