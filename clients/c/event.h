@@ -2,7 +2,7 @@
 #ifndef CORETAP_EVENT_H
 #define CORETAP_EVENT_H
 
-#include "../../protocol/decode.h"
+#include "../../protocol/json.h"
 #include "coretap.h"
 
 #define MAX_TOPIC 96 /* bytes of a topic, a limit of this library against rogue publishers */

@@ -1,13 +1,10 @@
 """What is measured. Each section is a function of (report, scale); its first line of doc is its title."""
-import os
 import time
 
 import plot
 import processes
 from processes import Receiver, coretapd, fire, load, missed, unaccounted
 from report import median, number
-
-HERE = os.path.dirname(os.path.abspath(__file__))
 
 REMOVED, SPENT, ADD = "mempool:removed", "utxocache:spent", "utxocache:add"
 MESSAGE = "net:inbound_message"
@@ -18,7 +15,7 @@ class Scale:
 
     def __init__(self, quick):
         self.quick = quick
-        self.rounds = 2 if quick else 7
+        self.rounds = 1 if quick else 7
         self.firings = 30_000 if quick else 500_000
         self.load = 100_000 if quick else 2_000_000
         self.long = 300_000 if quick else 10_000_000
@@ -290,7 +287,7 @@ def resources(report, scale):
 # ---- 5 ----
 
 def growth_plot(report, name, title, axis, points, rounds):
-    """points: {label: function that gives a load}. Writes plots/NAME.svg and a table. The node's cost is
+    """points: {label: function that gives a load}. A plot and a table. The node's cost is
     left out of a load that is "busy": with other work than firing, such as keeping a pace."""
     results = interleave(rounds, points)
     daemon = [median([s["daemon_ns"] for s in results[label]]) for label in points]
@@ -299,12 +296,9 @@ def growth_plot(report, name, title, axis, points, rounds):
     series = {"coretapd, CPU": daemon}
     if any(n is not None for n in node):
         series["node, CPU"] = node
-    os.makedirs(os.path.join(HERE, "plots"), exist_ok=True)
-    with open(os.path.join(HERE, "plots", f"{name}.svg"), "w") as f:
-        f.write(plot.plot(title, axis, "ns per event", list(points), series))
+    report.plot(name, title, plot.plot(title, axis, "ns per event", list(points), series))
     lost = [max((s["node"]["firings"] - r["count"] for s in results[label]
                  for r in s["receivers"]), default=0) for label in points]
-    report.write(f"![{title}](plots/{name}.svg)", "")
     report.table((axis, "coretapd CPU ns", "node CPU ns", "lost or dropped"),
                  [(label, number(d), number(n), number(x))
                   for label, d, n, x in zip(points, daemon, node, lost)])

@@ -12,6 +12,7 @@ A step is a map; its first key names what it does:
     replay MODE   on; off (answers with an error); silent; garbage; foreign (messages of another run);
                   endless (next without an end); bomb
     restart       close all sockets and bind them again, wait for the client to come back
+    asked N       wait until N requests came to replay
     wait SECONDS
 
 At the end bridge.stopping is published on each socket that the client uses; a client that has told
@@ -139,6 +140,8 @@ class Publisher:
             self.journal = [m for m in self.journal if m[2] >= what]
         elif op == "replay":
             self.mode = what
+        elif op == "asked":
+            wait_until(lambda: len(self.requests) >= what, 10, f"{what} requests")
         elif op == "wait":
             time.sleep(what)
         elif op == "restart":

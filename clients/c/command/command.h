@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "../../../protocol/decode.h"
+#include "../../../protocol/json.h"
 #include "../coretap.h"
 
 enum exit_code {

@@ -54,7 +54,7 @@ class _Link:
         self.socket.connect(endpoint)
         # The status last: a publisher takes subscriptions in order, so when the first status comes,
         # everything after it comes too, and its heads are the place to count from.
-        for topic in (*stream.filter.names, STATUS, STOPPING):
+        for topic in (*(("",) if stream.entire else stream.filter.names), STATUS, STOPPING):
             self.socket.subscribe(topic.encode())
 
     def receive(self) -> Optional[Steps]:
@@ -86,7 +86,8 @@ class Subscriber:
         self._links: List[_Link] = []
         for name in wanted.sockets():
             channel = Replay(self._context, where["replay"]) if replay else None
-            stream = Stream(name, wanted, channel, since_us)
+            # All of the low socket is little, and shows at once where something is missing.
+            stream = Stream(name, wanted, channel, since_us, name == "low" or "" in wanted.names)
             if self._position:
                 stream.nodes = self._position.nodes(name)
             backlog = max(1, memory // _MESSAGE_BYTES) if memory else 0
