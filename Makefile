@@ -21,7 +21,7 @@ PROTOCOL = $(call objects,$(wildcard protocol/*.c))
 BRIDGE = $(call objects,$(filter-out bridge/main.c,$(wildcard bridge/*.c)))
 LIBRARY_SOURCES = $(wildcard clients/c/*.c)
 LIBRARY = $(call objects,$(LIBRARY_SOURCES) protocol/catalogue.c protocol/decode.c protocol/json.c)
-COMMAND = $(call objects,$(wildcard clients/c/command/*.c) bridge/probes.c bridge/operands.c bridge/log.c)
+COMMAND = $(call objects,$(wildcard clients/c/command/*.c) bridge/probes.c bridge/operands.c bridge/log.c protocol/encode.c)
 
 all: $(addprefix $(BUILD)/,coretapd coretap libcoretap.a libcoretap.so coretap.pc fake_node)
 

@@ -538,6 +538,8 @@ int decode_message(const void *data, size_t length, const struct event_desc *des
 	out->events = item_elements(&values[EVENTS]);
 	if (!out->seq)
 		return malformed(reason, "seq: 0, the first number is 1");
+	if (!out->n)
+		return malformed(reason, "n: 0, the first position is 1");
 	if (!out->lost && !out->events.left)
 		return malformed(reason, "neither events nor a loss");
 	if (__builtin_add_overflow(out->seq, out->lost, &out->next) ||

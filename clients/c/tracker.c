@@ -57,6 +57,7 @@ struct tracker {
 	unsigned int n_nodes;
 	bool whole;
 	bool want_past;
+	bool replay_off; /* the last status said so */
 	struct missing missing;
 
 	unsigned int pending; /* enum pending */
@@ -66,6 +67,7 @@ struct tracker {
 	struct message_body message;
 	uint64_t index;
 	bool taken; /* message is passed on */
+	struct coretap_message frames;
 	struct status_body status;
 	struct cursor heads;
 	char reason[DECODE_REASON];
@@ -301,12 +303,21 @@ static uint64_t behind_heads(const struct tracker *tracker, struct node *node,
 	return tracker->whole && status->n > node->n && node->n < after ? node->n : after;
 }
 
+static void note_replay(struct tracker *tracker, const struct status_body *status)
+{
+	struct cursor hint = item_elements(&status->map);
+	struct item replay;
+
+	decode_field(&status->map, &hint, "replay", 6, &replay);
+	tracker->replay_off = item_is(&replay, "off");
+}
+
 static int take_status(struct tracker *tracker, enum origin origin, const char *name, size_t length,
 		       const void *body, size_t body_length, unsigned int last)
 {
 	struct status_body *status = &tracker->status;
 	struct node *node;
-	struct item key, replay;
+	struct item key;
 	uint64_t after;
 	int err = decode_status(body, body_length, status, tracker->reason);
 
@@ -328,20 +339,15 @@ static int take_status(struct tracker *tracker, enum origin origin, const char *
 		return err;
 	}
 	tracker->node = node;
+	note_replay(tracker, status);
 	err = enter_run(tracker, node, origin, status->run, status->n);
 	if (!err && origin == ORIGIN_LIVE) {
 		after = behind_heads(tracker, node, status);
 		if (after < UINT64_MAX)
 			err = set_missing(tracker, node, status->run, status->n, after);
 	}
-	if (err) {
-		struct cursor hint = item_elements(&status->map);
-
-		decode_field(&status->map, &hint, "replay", 6, &replay);
-		tracker->missing.replay_off = item_is(&replay, "off");
-		tracker->missing.is_status = true;
+	if (err)
 		return err == TRACKER_MISSING ? err : 0;
-	}
 
 	struct cursor heads = status->heads;
 	struct item head;
@@ -492,18 +498,22 @@ int tracker_take(struct tracker *tracker, enum origin origin, const char *name, 
 	if (message->n + tracker->index > node->n)
 		node->n = message->n + tracker->index - 1;
 	message->events = events;
+	tracker->frames = (struct coretap_message){
+		tracker->socket, name, length, body, body_length, message
+	};
 	tracker->taken = true;
 	return 0;
 }
 
-const struct message_body *tracker_message(const struct tracker *tracker)
+const struct coretap_message *tracker_message(const struct tracker *tracker)
 {
-	return tracker->taken ? &tracker->message : NULL;
+	return tracker->taken ? &tracker->frames : NULL;
 }
 
 void tracker_missing(const struct tracker *tracker, struct missing *missing)
 {
 	*missing = tracker->missing;
+	missing->replay_off = tracker->replay_off;
 }
 
 void tracker_enter(struct tracker *tracker, uint64_t run, bool fresh)

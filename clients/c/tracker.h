@@ -51,7 +51,7 @@ void tracker_malformed(struct tracker *tracker, const char *topic, size_t topic_
 bool tracker_next(struct tracker *tracker, struct coretap_event *event);
 
 /* The message taken, when it is one with events or a loss that is passed on; else NULL. */
-const struct message_body *tracker_message(const struct tracker *tracker);
+const struct coretap_message *tracker_message(const struct tracker *tracker);
 
 /* Label and run of the last good message; "" and 0 when there was none yet. */
 void tracker_last(const struct tracker *tracker, const char **node, uint64_t *run);
@@ -64,8 +64,7 @@ struct missing {
 	uint64_t after;	      /* its position there: everything wanted up to it was taken */
 	uint64_t message_run; /* of the message */
 	uint64_t before;      /* the last position before the message */
-	bool replay_off;      /* it is a status, and says so */
-	bool is_status;
+	bool replay_off;      /* the last status said so */
 };
 
 void tracker_missing(const struct tracker *tracker, struct missing *missing);

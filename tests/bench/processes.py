@@ -167,8 +167,14 @@ def bpftrace(_probes):
                 process.wait()
 
 
+# Tests make do with small journals; here they are what a user gets.
+JOURNAL = ("--journal-low", "384M", "--journal-high", "128M") if has_option("journal") else ()
+
+
 @contextlib.contextmanager
 def coretapd(*args):
+    if "--journal" not in args:
+        args = (*JOURNAL, *args)
     with Bridge(*args, binary=NODE, sanitized=False) as bridge:
         time.sleep(SETTLE_S)
         yield bridge

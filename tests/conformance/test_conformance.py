@@ -116,9 +116,7 @@ class Conformance(TestCase):
         with Publisher(free_port()) as publisher, \
                 Tail(client, publisher.port, script["topics"]) as tail:
             publisher.play(script["steps"], used)
-            wait_until(lambda: publisher.end(used) or len(stops(tail.lines())) > stopped,
-                       script.get("seconds", 5), "bridge.stopping") if script.get("insist") else \
-                publisher.end(used)
+            publisher.end(used)
             wait_until(lambda: len(stops(tail.lines())) >= stopped + len(used),
                        script.get("seconds", 5), "the end of the script")
             memory = tail.memory()

@@ -78,7 +78,7 @@ class Stream:
         self.topics = set()  # that this socket carries, as status names them
 
     def wanted(self, topic):
-        return topic.startswith(self.subscriber.topics)
+        return not self.subscriber.topics or topic.startswith(self.subscriber.topics)
 
     def begin(self, run, n=0, heads=None, from_start=False):
         """from_start: topics without a number yet begin with 1, else with what comes first."""

@@ -1,7 +1,7 @@
 """Subscribing: a synchronous iterator over the events and notices of one coretapd."""
 import re
 import time
-from typing import Any, Callable, Dict, Iterator, List, Optional, Union
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Union
 
 import zmq
 
@@ -77,14 +77,15 @@ class Subscriber:
 
     def __init__(self, *topics: str, address: Optional[str] = None,
                  position: Optional[str] = None, since: Union[None, float, str] = None,
-                 memory: int = 256 << 20, replay: bool = True) -> None:
+                 memory: int = 256 << 20, replay: bool = True,
+                 sockets: Optional[Sequence[str]] = None) -> None:
         where = endpoints(address or DEFAULT_ADDRESS)
         wanted = Filter(topics or ("",))
         since_us = parse_since(since)
         self._position = Position(position) if position else None
         self._context: "zmq.Context[Any]" = zmq.Context()
         self._links: List[_Link] = []
-        for name in wanted.sockets():
+        for name in sockets or wanted.sockets():
             channel = Replay(self._context, where["replay"]) if replay else None
             # All of the low socket is little, and shows at once where something is missing.
             stream = Stream(name, wanted, channel, since_us, name == "low" or "" in wanted.names)
