@@ -23,8 +23,10 @@
 #define RECORDS_PER_TURN 4096
 
 /* The kernel wakes the reader only when it has caught up, and the traced thread pays for that. A
- * reader that naps between two looks is woken at most once a nap. */
+ * reader that naps between two looks is woken at most once a nap. The first nap is short; while
+ * events keep coming the naps grow, since each drain has its own cost whatever it finds. */
 #define NAP_NS 200000
+#define LONG_NAP_NS 1000000
 
 /* Of the journal's file. The rest is for pages that one transaction frees and the next one takes;
  * large values fragment, so they need more of it. */
@@ -450,6 +452,11 @@ static void events_wait(struct bridge *b, int timeout_ms)
 	}
 }
 
+static void nap(long ns)
+{
+	nanosleep(&(struct timespec){ .tv_nsec = ns }, NULL);
+}
+
 static void settle(struct bridge *b)
 {
 	while (!b->stopping && clock_ns(CLOCK_MONOTONIC) < b->settled_ns)
@@ -459,6 +466,7 @@ static void settle(struct bridge *b)
 void bridge_run(struct bridge *b)
 {
 	bool idle = true, more;
+	long nap_ns = NAP_NS;
 
 	status_send(b, TOPIC_STATUS);
 	settle(b);
@@ -474,8 +482,12 @@ void bridge_run(struct bridge *b)
 			b->next_status_ns = now + STATUS_PERIOD_NS;
 		}
 		more |= replay_serve(b->replay, b);
-		if (!idle && !more)
-			nanosleep(&(struct timespec){ .tv_nsec = NAP_NS }, NULL);
+		if (idle) {
+			nap_ns = NAP_NS;
+		} else if (!more) {
+			nap(nap_ns);
+			nap_ns = nap_ns * 2 < LONG_NAP_NS ? nap_ns * 2 : LONG_NAP_NS;
+		}
 		events_wait(b, idle && !more ? wait_ms(b) : 0);
 	}
 }

@@ -91,12 +91,14 @@ uint64_t stream_event(struct stream *s, unsigned int topic, const struct event_d
 	if (!s->is_open)
 		message_open(s, topic, pid, new_lost);
 	before = s->open.size;
-	encode_event(&s->open, event, time_us, values);
+	if (!encode_event(&s->open, event, time_us, values))
+		log_out_of_memory();
 	if (s->open.size > MESSAGE_MAX_BYTES && s->open_events) {
 		s->open.size = before;
 		stream_flush(s);
 		message_open(s, topic, pid, 0);
-		encode_event(&s->open, event, time_us, values);
+		if (!encode_event(&s->open, event, time_us, values))
+			log_out_of_memory();
 	}
 	s->open_events++;
 	s->open_time_us = time_us;
