@@ -48,7 +48,7 @@ $(BUILD)/%.o: %.c | $(BUILD)
 	$(CC) $(ALL_CFLAGS) -c $< -o $@
 
 $(BUILD)/coretapd: $(BUILD)/bridge/main.o $(BRIDGE) $(PROTOCOL)
-	$(CC) $(ALL_LDFLAGS) $^ -o $@ -lbpf -lelf -lzmq -lmsgpackc -llmdb -lpthread
+	$(CC) $(ALL_LDFLAGS) $^ -o $@ -lbpf -lelf -lzmq -lmsgpackc -llmdb
 
 $(BUILD)/libcoretap.a: $(LIBRARY)
 	rm -f $@ && $(AR) rcs $@ $^
@@ -74,7 +74,7 @@ SANITIZED = $(BUILD)/sanitized
 UNIT = $(patsubst %.c,$(BUILD)/%,$(wildcard tests/unit/test_*.c))
 
 $(BUILD)/tests/unit/%: $(BUILD)/tests/unit/%.o $(BRIDGE) $(PROTOCOL) $(LIBRARY)
-	$(CC) $(ALL_LDFLAGS) $(sort $^) -o $@ -lbpf -lelf -lzmq -lmsgpackc -llmdb -lpthread
+	$(CC) $(ALL_LDFLAGS) $(sort $^) -o $@ -lbpf -lelf -lzmq -lmsgpackc -llmdb
 
 unit: $(UNIT)
 
