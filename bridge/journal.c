@@ -306,6 +306,12 @@ void journal_close(struct journal *j)
 	free(j);
 }
 
+void journal_discard(struct journal *j)
+{
+	files_remove(j->directory);
+	journal_close(j);
+}
+
 /* ---- writing ---- */
 
 static size_t live_bytes(struct journal *j, MDB_txn *txn, enum socket_id id)
