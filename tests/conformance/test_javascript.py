@@ -12,7 +12,7 @@ import unittest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [os.path.join(HERE, "..", "lib"), HERE]
-from harness import ROOT, TestCase, free_port, main, wait_until
+from harness import ROOT, Bridge, TestCase, free_port, main, wait_until
 from publisher import Publisher
 
 CLIENT = os.path.join(ROOT, "clients", "js")
@@ -127,6 +127,47 @@ class JavaScript(TestCase):
                 publisher.step({"drop": "mempool.added", "seq": sent + 1, "n": sent + 1, "events": 1})
                 sent += 1
             self.assertEqual(seen, list(range(1, sent)))
+
+
+class RealNode(TestCase):
+    """The mirror through a random walk of a real node, which BITCOIND names."""
+
+    def setUp(self):
+        need_node()
+
+    def test_walk(self):
+        sys.path.insert(0, os.path.join(ROOT, "tests", "node"))
+        from regtest import Node, satoshi
+        from tap import marker
+        from test_walk import ACTIONS, CHECKPOINTS, Walker
+        with Node("-maxmempool=5") as node:
+            walker = Walker(node, seed=int(os.environ.get("SEED", "53")))
+            for _ in range(30):
+                walker.step()
+            cookie = os.path.join(node.chain_directory, ".cookie")
+            with Bridge("--pid", node.pid, binary=None) as bridge, subprocess.Popen(
+                    ["node", os.path.join(CLIENT, "test", "mempool-child.js"),
+                     f"tcp://127.0.0.1:{bridge.port}", f"http://127.0.0.1:{node.rpc_port}", cookie],
+                    stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as mirror:
+                def ask(line):
+                    mirror.stdin.write(f"{line}\n")
+                    mirror.stdin.flush()
+                    return json.loads(mirror.stdout.readline())
+                self.assertEqual(mirror.stdout.readline(), "ready\n")
+                for action in range(1, ACTIONS + 1):
+                    walker.step(action)
+                    if action % (ACTIONS // CHECKPOINTS):
+                        continue
+                    mark = marker()
+                    node.rpc.testmempoolaccept([mark.hex])
+                    expected = {txid: (entry["vsize"], satoshi(entry["fees"]["base"]))
+                                for txid, entry in node.rpc.getrawmempool(True).items()}
+                    self.assertEqual({t: (v, f) for t, v, f in ask(mark.txid)}, expected)
+                told = ask("")
+                self.assertEqual((told["missing"], told["surplus"], told["syncs"]), ([], [], 1))
+                self.assertGreater(told["left"], 200)
+                mirror.stdin.close()
+                self.assertEqual(mirror.wait(10), 0)
 
 
 if __name__ == "__main__":

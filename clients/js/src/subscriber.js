@@ -243,10 +243,6 @@ export class Subscriber {
     this.#wakeUp?.();
   }
 
-  [Symbol.dispose ?? Symbol.for("nodejs.dispose")]() {
-    this.close();
-  }
-
   /** Leaving the loop closes the subscriber. Whether it was left by a break or by an exception cannot be
    * told, so the item in hand counts as not done, unless commit() was called. */
   [Symbol.asyncIterator]() {

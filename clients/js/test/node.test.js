@@ -37,7 +37,27 @@ test("a slow subscriber with little memory: the burst is complete, through repla
   await bridge.close();
 });
 
-test("the same without replay: the exact numbers of what is missing", options, async () => {
+test("a subscriber that was there before the bridge misses nothing", options, async () => {
+  const place = await Bridge.start();
+  const { port, address } = place;
+  await place.close();
+  const tap = subscribe("mempool.", "node.", { address });
+  assert.equal(await tap.next(300), null);
+  const node = new FakeNode("burst", 5000, "--rate", 5000, "--wait", "--hold");
+  const bridge = await Bridge.start([], port);
+  let seen = 0;
+  for await (const item of tap) {
+    if (item.kind === "stale" || item.kind === "alive") continue;
+    assert.equal(item.kind, "event", `${item}`);
+    if (item.topic === "node.started") assert.equal(item.n, 1);
+    else assert.equal(item.seq, ++seen);
+    if (seen === 5000) break;
+  }
+  await node.stop();
+  await bridge.close();
+});
+
+test("a slow subscriber without replay: the exact numbers of what is missing", options, async () => {
   const bridge = await Bridge.start(["--subscriber-memory", "64K", "--journal", "none"]);
   const tap = subscribe("mempool.", "bridge.status", { address: bridge.address, memory: 65536 });
   await joined(tap);
