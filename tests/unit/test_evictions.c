@@ -241,8 +241,7 @@ static void save(struct story *s)
 static void killed(struct story *s)
 {
 	evictions_free(&s->e);
-	evictions_init(&s->e);
-	evictions_keep(&s->e);
+	evictions_init(&s->e, true);
 	evictions_restore(&s->e, &s->saved.state);
 	memcpy(s->e.remembered, s->saved.remembered, sizeof(s->e.remembered));
 	for (size_t i = 0; i < s->saved.n; i++)
@@ -295,8 +294,7 @@ static void play(struct story *s, const char *records)
 
 	snprintf(copy, sizeof(copy), "%s", records);
 	memset(s, 0, sizeof(*s));
-	evictions_init(&s->e);
-	evictions_keep(&s->e);
+	evictions_init(&s->e, true);
 	s->now_ns = 1000000000;
 	for (char *word = strtok_r(copy, " ", &at); word; word = strtok_r(NULL, " ", &at)) {
 		s->now_ns += 1000;

@@ -77,7 +77,7 @@ static struct writer *writer_open(const char *name, uint64_t run, size_t low, si
 	test_name = name;
 	for (enum socket_id id = 0; id < N_SOCKETS; id++)
 		assert(!stream_init(&w->streams[id], "label", run, 2));
-	evictions_init(&w->evictions);
+	evictions_init(&w->evictions, true);
 	w->journal = open_journal(low, high);
 	w->time_us = 1000;
 	return w;
@@ -453,7 +453,6 @@ static void test_state(void)
 	char other[sizeof(state) + 8];
 
 	CHECK(journal_state(w->journal, &state, sizeof(state)) == -ENOENT);
-	evictions_keep(&w->evictions);
 	for (int i = 1; i <= 50; i++) {
 		memset(w->state.rest, i, sizeof(w->state.rest));
 		add(w, SOCKET_LOW, 0, 100);
@@ -468,7 +467,6 @@ static void test_state(void)
 	/* The successor finds it, and the list of evictions in order. */
 	w = writer_open("state", 7, 2 * MIB, 2 * MIB);
 	CHECK(!journal_state(w->journal, &w->state, sizeof(w->state)) && w->state.number == 50);
-	evictions_keep(&w->evictions);
 	w->streams[SOCKET_LOW].next_n = 51;
 	w->streams[SOCKET_LOW].last_n = 50;
 	for (uint64_t i = 0; i < 1000; i++) {
