@@ -495,7 +495,7 @@ static bool next_of_current(struct coretap *tap)
 
 	if (!link)
 		return false;
-	if (link->alive && !link->filling) {
+	if (link->alive) {
 		link->alive = false;
 		set_notice(tap, CORETAP_ALIVE, link);
 		return true;

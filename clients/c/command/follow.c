@@ -252,6 +252,8 @@ int follow_run(struct follow *follow)
 	if (!err && !follow->out->error && (got >= 0 || got == -EINTR))
 		settle(follow, &err);
 	if (got < 0 && got != -EINTR)
-		complain("%s: %s", follow->address, coretap_strerror(got));
+		complain("%s: %s",
+			 follow->position && got != -ENOMEM ? follow->position : follow->address,
+			 coretap_strerror(got));
 	return err || (got < 0 && got != -EINTR) ? EXIT_OTHER : EXIT_DONE;
 }

@@ -122,6 +122,8 @@ class Subscriber:
         item = self._take()
         if item is not None:
             return item
+        if not self._links:
+            raise ValueError("subscriber is closed")
         now = time.monotonic()
         deadline = None if timeout is None else now + timeout
         while True:
