@@ -231,8 +231,8 @@ void playlist_encode(const struct playlist *list, const struct played *played,
 	if (!recording_next(&list->recording, &offset, &record, &torn) ||
 	    decode_message(record.body, record.body_length, NULL, &message, reason))
 		return;
-	place = encode_message_begin(body, list->label, list->run, (uint32_t)message.pid,
-				     played->n, played->seq, played->lost);
+	place = encode_message_begin(body, list->label, list->run, (uint32_t)message.pid, played->n,
+				     played->seq, played->lost);
 	if (topic_is(&record, BLOCK_EVICTIONS)) {
 		while (cursor_element(&message.events, &event))
 			write_evictions(body, &event, played->n_block);
