@@ -6,7 +6,10 @@
 
 #include "filler.h"
 
-#define RETRY_MS 1000	/* without an answer: a new connection */
+/* Without an answer a new connection is made: soon, the bridge may have been killed with the
+ * question; then later each time, the answer may be long and the way slow. */
+#define FIRST_RETRY_MS 250
+#define LAST_RETRY_MS 2000
 #define GIVE_UP_MS 5000 /* without any answer: what is missing is told */
 #define MAX_REQUEST 3500
 #define NO_ANSWER "replay does not answer"
@@ -45,6 +48,7 @@ struct filler {
 
 	uint64_t id;
 	int64_t asked_at, heard_at, begun_at;
+	int64_t retry_ms;
 	bool down; /* it does not answer */
 	char reason[DECODE_REASON];
 };
@@ -86,7 +90,7 @@ bool filler_down(const struct filler *filler)
 int64_t filler_deadline(const struct filler *filler)
 {
 	if (filler->phase == WAIT || filler->down)
-		return filler->asked_at + RETRY_MS;
+		return filler->asked_at + filler->retry_ms;
 	return filler->phase == IDLE ? INT64_MAX : 0;
 }
 
@@ -263,6 +267,7 @@ void filler_begin(struct filler *filler, int64_t now)
 
 	tracker_missing(filler->tracker, missing);
 	filler->begun_at = now;
+	filler->retry_ms = FIRST_RETRY_MS;
 	filler->run = missing->run;
 	filler->after = missing->after;
 	filler->question = filler->want_since && !missing->run ? SINCE : AFTER;
@@ -371,16 +376,21 @@ static int take_header(struct filler *filler, int64_t now)
 			transport_hang_up(filler->transport, filler->socket);
 			strcpy(filler->reason, NO_ANSWER);
 			filler->down = true;
+			filler->retry_ms = FIRST_RETRY_MS;
 			filler->phase = GIVE_UP;
 			return -EAGAIN;
 		}
-		if (now - filler->asked_at >= RETRY_MS) {
+		if (now - filler->asked_at >= filler->retry_ms) {
+			filler->retry_ms *= 2;
+			if (filler->retry_ms > LAST_RETRY_MS)
+				filler->retry_ms = LAST_RETRY_MS;
 			filler->phase = ASK;
 			return -EAGAIN;
 		}
 		return FILLER_WAITS;
 	}
 	filler->heard_at = now;
+	filler->retry_ms = FIRST_RETRY_MS;
 	filler->phase = PARTS;
 	if (!read_header(filler, &frame))
 		return refuse(filler);
@@ -467,7 +477,7 @@ void filler_idle(struct filler *filler, int64_t now)
 		transport_hang_up(filler->transport, filler->socket);
 		filler->down = false;
 		filler->heard_at = now;
-	} else if (now - filler->asked_at >= RETRY_MS) {
+	} else if (now - filler->asked_at >= filler->retry_ms) {
 		filler->question = HELLO;
 		ask(filler, now);
 		filler->phase = IDLE;
