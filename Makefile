@@ -24,7 +24,8 @@ LIBRARY_SOURCES = $(wildcard clients/c/*.c)
 LIBRARY = $(call objects,$(LIBRARY_SOURCES) protocol/catalogue.c protocol/decode.c protocol/json.c)
 COMMAND = $(call objects,$(wildcard clients/c/command/*.c) bridge/probes.c bridge/operands.c bridge/log.c protocol/encode.c)
 
-all: $(addprefix $(BUILD)/,coretapd coretap libcoretap.a libcoretap.so coretap.pc fake_node)
+all: $(addprefix $(BUILD)/,coretapd coretap libcoretap.a libcoretap.so coretap.pc fake_node \
+		fake_node-v23 fake_node-v25 fake_node-v26)
 
 .PHONY: all unit sanitized deps deps-js check test test-node demo bench install uninstall clean format docs
 
@@ -166,6 +167,10 @@ uninstall:
 	rm -rf $(DESTSHARE)
 
 include tests/bench/bench.mk
+
+# Older Cores: other probes and widths. fake_node --abi v23 runs the one beside it.
+$(BUILD)/fake_node-v%: $(FAKE_NODE) $(wildcard tests/fake_node/*.h) | $(BUILD)
+	$(CC) -std=gnu11 $(WARNINGS) -O2 -g -DFAKE_NODE_ABI=$* $(FAKE_NODE) -o $@ -lpthread -lm
 
 clean:
 	rm -rf $(BUILD)

@@ -47,7 +47,8 @@ int transport_ask(struct transport *transport, enum socket_id socket, const void
 		  size_t length);
 
 /* Takes the next frame of the answer: into place 0 or 1, where it lives until the next one there.
- * *more: others follow. Returns 1, 0 when there is none yet, or -errno. */
+ * *more: others follow. Returns 1; 0 when there is none yet; -ECONNRESET when the connection broke
+ * since the request was sent: it is to be sent again; or -errno. */
 int transport_answer(struct transport *transport, enum socket_id socket, unsigned int place,
 		     struct frame *frame, bool *more);
 
