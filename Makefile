@@ -27,7 +27,7 @@ COMMAND = $(call objects,$(wildcard clients/c/command/*.c) bridge/probes.c bridg
 all: $(addprefix $(BUILD)/,coretapd coretap libcoretap.a libcoretap.so coretap.pc fake_node \
 		fake_node-v23 fake_node-v25 fake_node-v26)
 
-.PHONY: all unit sanitized deps deps-js check test test-node demo bench install uninstall clean format docs
+.PHONY: bench-node all unit sanitized deps deps-js check test test-node demo bench install uninstall clean format docs
 
 # ---- the kernel side ----
 

@@ -151,9 +151,10 @@ static int set_options(struct transport *transport, void *socket)
 		 * adds up to as much again at random. */
 		{ ZMQ_RECONNECT_IVL, 50 },
 		{ ZMQ_HANDSHAKE_IVL, 3000 },
-		{ ZMQ_HEARTBEAT_IVL, 1000 },
-		{ ZMQ_HEARTBEAT_TIMEOUT, 5000 },
-		{ ZMQ_HEARTBEAT_TTL, 10000 },
+		/* No ZMQ_HEARTBEAT_IVL: where a full queue has stopped the reading and the peer
+		 * goes away, libzmq 4.3.4 aborts the process at the next heartbeat (it asserts
+		 * !_io_error). The status is the heartbeat here, see transport_reconnect. */
+		{ ZMQ_CONNECT_TIMEOUT, 5000 },
 		{ ZMQ_TCP_KEEPALIVE, 1 },
 		{ ZMQ_TCP_KEEPALIVE_IDLE, 10 },
 		{ ZMQ_TCP_KEEPALIVE_INTVL, 5 },
@@ -386,6 +387,12 @@ int transport_wait(struct transport *transport, const bool quiet[N_SOCKETS], int
 			(zmq_pollitem_t){ .socket = transport->monitors[i], .events = ZMQ_POLLIN };
 	}
 	return zmq_poll(items, n, timeout_ms) < 0 && errno == EINTR ? -EINTR : 0;
+}
+
+void transport_reconnect(struct transport *transport, enum socket_id id)
+{
+	if (!zmq_disconnect(transport->sockets[id], transport->endpoints[id]))
+		zmq_connect(transport->sockets[id], transport->endpoints[id]);
 }
 
 void transport_touch(struct transport *transport, enum socket_id id)

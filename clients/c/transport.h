@@ -59,6 +59,9 @@ void transport_hang_up(struct transport *transport, enum socket_id socket);
  * has messages that are left waiting; only its answer counts. Returns 0 or -EINTR. */
 int transport_wait(struct transport *transport, const bool quiet[N_SOCKETS], int timeout_ms);
 
+/* Makes a new connection, where the old one may be dead without having broken. */
+void transport_reconnect(struct transport *transport, enum socket_id socket);
+
 /* Lets libzmq do what is due on a socket that is not read for a while. */
 void transport_touch(struct transport *transport, enum socket_id socket);
 
