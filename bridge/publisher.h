@@ -35,7 +35,7 @@ void publisher_send(struct publisher *publisher, enum socket_id socket, const ch
 void *publisher_context(struct publisher *publisher);
 int publisher_bind(struct publisher *publisher, void *socket, const char *endpoint);
 
-/* Keepalive, heartbeats, IPv6 and what else every socket of ours should have. */
+/* Keepalive, IPv6, bounds and what else every socket of ours should have. */
 void publisher_configure(void *socket);
 
 #endif
