@@ -48,7 +48,7 @@ $(BUILD)/%.o: %.c | $(BUILD)
 	$(CC) $(ALL_CFLAGS) -c $< -o $@
 
 $(BUILD)/coretapd: $(BUILD)/bridge/main.o $(BRIDGE) $(PROTOCOL)
-	$(CC) $(ALL_LDFLAGS) $^ -o $@ -lbpf -lelf -lzmq -lmsgpackc -llmdb -lpthread
+	$(CC) $(ALL_LDFLAGS) $^ -o $@ -lbpf -lelf -lzmq -lmsgpackc -llmdb -lyaml -lpthread
 
 $(BUILD)/libcoretap.a: $(LIBRARY)
 	rm -f $@ && $(AR) rcs $@ $^
@@ -74,7 +74,7 @@ SANITIZED = $(BUILD)/sanitized
 UNIT = $(patsubst %.c,$(BUILD)/%,$(wildcard tests/unit/test_*.c))
 
 $(BUILD)/tests/unit/%: $(BUILD)/tests/unit/%.o $(BRIDGE) $(PROTOCOL) $(LIBRARY)
-	$(CC) $(ALL_LDFLAGS) $(sort $^) -o $@ -lbpf -lelf -lzmq -lmsgpackc -llmdb -lpthread
+	$(CC) $(ALL_LDFLAGS) $(sort $^) -o $@ -lbpf -lelf -lzmq -lmsgpackc -llmdb -lyaml -lpthread
 
 unit: $(UNIT)
 
@@ -108,7 +108,7 @@ docs: $(BUILD)/coretap
 format:
 	clang-format -i $(shell git ls-files '*.c' '*.h')
 
-DEBIAN = gcc make clang llvm bpftool libbpf-dev libelf-dev libzmq3-dev libmsgpack-dev liblmdb-dev \
+DEBIAN = gcc make clang llvm bpftool libbpf-dev libelf-dev libzmq3-dev libmsgpack-dev liblmdb-dev libyaml-dev \
 	 linux-libc-dev libc6-dev systemtap-sdt-dev binutils pkg-config python3 python3-zmq python3-msgpack
 
 # What is missing is installed on Debian and its kin; elsewhere it is named.
@@ -123,8 +123,8 @@ deps:
 			apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends $$missing; }; \
 	else \
 		echo "Install what is missing of these, then go on:"; \
-		echo "  Fedora: gcc make clang llvm bpftool libbpf-devel elfutils-libelf-devel zeromq-devel msgpack-c-devel lmdb-devel systemtap-sdt-devel python3-zmq python3-msgpack"; \
-		echo "  Arch:   gcc make clang llvm bpf libbpf libelf zeromq msgpack-c lmdb systemtap python-pyzmq python-msgpack"; \
+		echo "  Fedora: gcc make clang llvm bpftool libbpf-devel elfutils-libelf-devel zeromq-devel msgpack-c-devel lmdb-devel libyaml-devel systemtap-sdt-devel python3-zmq python3-msgpack"; \
+		echo "  Arch:   gcc make clang llvm bpf libbpf libelf zeromq msgpack-c lmdb libyaml systemtap python-pyzmq python-msgpack"; \
 	fi
 
 INSTALL = install
@@ -134,7 +134,7 @@ DESTINCLUDE = $(DESTDIR)$(PREFIX)/include
 DESTSHARE = $(DESTDIR)$(PREFIX)/share/coretap
 
 install: all
-	$(INSTALL) -d $(DESTBIN) $(DESTDIR)$(PREFIX)/sbin $(DESTLIB)/pkgconfig $(DESTINCLUDE) $(DESTSHARE)
+	$(INSTALL) -d $(DESTBIN) $(DESTDIR)$(PREFIX)/sbin $(DESTLIB)/pkgconfig $(DESTINCLUDE) $(DESTSHARE)/tracepoints
 	$(INSTALL) -m 755 $(BUILD)/coretapd $(DESTDIR)$(PREFIX)/sbin/
 	$(INSTALL) -m 755 $(BUILD)/coretap $(DESTBIN)/
 	$(INSTALL) -m 644 $(BUILD)/libcoretap.a $(DESTLIB)/
@@ -143,6 +143,7 @@ install: all
 	$(INSTALL) -m 644 $(BUILD)/coretap.pc $(DESTLIB)/pkgconfig/
 	$(INSTALL) -m 644 clients/c/coretap.h $(DESTINCLUDE)/
 	$(INSTALL) -m 644 protocol/README.md protocol/EVENTS.md protocol/events.json $(DESTSHARE)/
+	$(INSTALL) -m 644 $(wildcard bridge/tracepoints/*.yaml) $(DESTSHARE)/tracepoints/
 
 uninstall:
 	rm -f $(DESTDIR)$(PREFIX)/sbin/coretapd $(DESTBIN)/coretap $(DESTLIB)/libcoretap.a \

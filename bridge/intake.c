@@ -65,6 +65,7 @@ void intake_node_ended(struct bridge *b, uint64_t time_us)
 		intake_evictions(b, evictions_sound(&b->evictions), true);
 	node_tell(b, b->exited_topic, time_us);
 	log_info("node: process %d is gone", b->node.process.pid);
+	tracer_forget_calls(b->tracer, b->node.process.pid);
 	node_gone(&b->node);
 	b->node_exited = false;
 	if (b->options->pid)

@@ -130,7 +130,10 @@ static void pack_value(msgpack_packer *pk, enum field_type type, const struct va
 	}
 	switch (type) {
 	case TYPE_UINT:
-		pack_uint(pk, value->u);
+		if (value->state == VALUE_WIDE)
+			msgpack_pack_uint64(pk, value->u);
+		else
+			pack_uint(pk, value->u);
 		break;
 	case TYPE_INT:
 	case TYPE_US_TO_NS:
