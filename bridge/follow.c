@@ -59,6 +59,9 @@ int follow_bind(struct bridge *b)
 		describe(b);
 		return 0;
 	}
+	/* What a file declares does not fit, and that was said. */
+	if (!n && b->tps.refused)
+		return EXIT_NO_TRACEPOINTS;
 	if (n < 0)
 		log_error("%s: more than %d tracepoint sites", binary->path, GROUP_SITES);
 	else

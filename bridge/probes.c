@@ -815,7 +815,7 @@ static int debug_open(const struct reader *r, const char *debug, const char *bui
 
 	*fd = open(debug, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 	if (*fd < 0 || fstat(*fd, &st))
-		return fail(&d, -errno, "%s", strerror(errno));
+		return fail(&d, -ENODATA, "%s", strerror(errno));
 	*elf = elf_begin(*fd, ELF_C_READ, NULL);
 	if (!S_ISREG(st.st_mode) || !*elf || elf_kind(*elf) != ELF_K_ELF ||
 	    gelf_getclass(*elf) != ELFCLASS64)

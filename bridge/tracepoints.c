@@ -179,13 +179,11 @@ static int refuse(struct tracepoints *tps, const struct declaration *d, unsigned
 	return -EINVAL;
 }
 
-/* Whether the fields fit the arguments of one site. */
+/* Whether the fields fit the arguments of one site; the first that does not is told. */
 static int declaration_check(struct tracepoints *tps, const struct declaration *d,
 			     const struct operand *operands, unsigned int n,
 			     const struct probe_site *note, const char *path)
 {
-	int err = 0;
-
 	for (unsigned int i = 0; i < d->event.n_fields; i++) {
 		const struct field_desc *field = &d->fields[i];
 		bool pointer = field->type == TYPE_HASH || field->type == TYPE_TEXT ||
@@ -201,13 +199,13 @@ static int declaration_check(struct tracepoints *tps, const struct declaration *
 				      field->name, d->operand[i] + 1, note->provider, note->name, n,
 				      path, note->args);
 		if (pointer && operand->kind != OPERAND_NONE && operand->size != 8)
-			err = refuse(tps, d, d->field_lines[i],
-				     "field \"%s\": wants a pointer, but argument %u of %s:%s has "
-				     "%u bytes in %s (\"%s\")",
-				     field->name, d->operand[i] + 1, note->provider, note->name,
-				     operand->size, path, note->args);
+			return refuse(tps, d, d->field_lines[i],
+				      "field \"%s\": wants a pointer, but argument %u of %s:%s has "
+				      "%u bytes in %s (\"%s\")",
+				      field->name, d->operand[i] + 1, note->provider, note->name,
+				      operand->size, path, note->args);
 	}
-	return err;
+	return 0;
 }
 
 /* A function's two sites. Returns 1, 0 when this binary does not have it, or -errno. */
@@ -354,6 +352,7 @@ int tracepoints_bind(struct tracepoints *tps, unsigned int group, struct probes 
 	for (size_t t = 0; t < tps->n; t++) {
 		struct tracepoint *tp = &tps->table[t];
 		enum tracepoint_state state = TRACEPOINT_MISSING;
+		unsigned int refused = tps->refused;
 
 		tp->state = TRACEPOINT_OFF;
 		if (!tp->wanted || (tp->event->flags & EVENT_DERIVED))
@@ -365,7 +364,7 @@ int tracepoints_bind(struct tracepoints *tps, unsigned int group, struct probes 
 				return n;
 			state = n ? TRACEPOINT_OK : TRACEPOINT_MISSING;
 		}
-		for (size_t i = 0; i < probes->n_sites; i++) {
+		for (size_t i = 0; i < probes->n_sites && tps->refused == refused; i++) {
 			const struct probe_site *note = &probes->sites[i];
 			int n;
 
