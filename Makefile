@@ -20,8 +20,8 @@ objects = $(patsubst %.c,$(BUILD)/%.o,$(1))
 PROTOCOL = $(call objects,$(wildcard protocol/*.c))
 BRIDGE = $(call objects,$(filter-out bridge/main.c,$(wildcard bridge/*.c)))
 LIBRARY_SOURCES = $(wildcard clients/c/*.c)
-LIBRARY = $(call objects,$(LIBRARY_SOURCES) protocol/catalogue.c protocol/decode.c)
-COMMAND = $(call objects,$(wildcard clients/c/command/*.c) bridge/probes.c bridge/operands.c bridge/log.c)
+LIBRARY = $(call objects,$(LIBRARY_SOURCES) protocol/catalogue.c protocol/decode.c protocol/json.c)
+COMMAND = $(call objects,$(wildcard clients/c/command/*.c) bridge/probes.c bridge/operands.c bridge/log.c protocol/encode.c)
 
 all: $(addprefix $(BUILD)/,coretapd coretap libcoretap.a libcoretap.so coretap.pc fake_node)
 
@@ -54,10 +54,10 @@ $(BUILD)/libcoretap.a: $(LIBRARY)
 	rm -f $@ && $(AR) rcs $@ $^
 
 $(BUILD)/libcoretap.so: $(LIBRARY)
-	$(CC) $(ALL_LDFLAGS) -shared -Wl,-soname,libcoretap.so.1 $^ -o $@ -lzmq -lmsgpackc
+	$(CC) $(ALL_LDFLAGS) -shared -Wl,-soname,libcoretap.so.1 $^ -o $@ -lzmq
 
 $(BUILD)/coretap: $(COMMAND) $(BUILD)/libcoretap.a
-	$(CC) $(ALL_LDFLAGS) $^ -o $@ -lelf -lzmq -lmsgpackc
+	$(CC) $(ALL_LDFLAGS) $^ -o $@ -lelf -lzmq
 
 $(BUILD)/coretap.pc: clients/c/coretap.pc.in Makefile | $(BUILD)
 	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(VERSION)|' $< > $@
@@ -150,6 +150,8 @@ uninstall:
 		$(DESTLIB)/libcoretap.so.1 $(DESTLIB)/libcoretap.so $(DESTLIB)/pkgconfig/coretap.pc \
 		$(DESTINCLUDE)/coretap.h
 	rm -rf $(DESTSHARE)
+
+include tests/bench/bench.mk
 
 clean:
 	rm -rf $(BUILD)

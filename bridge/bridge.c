@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/file.h>
@@ -22,8 +23,10 @@
 #define RECORDS_PER_TURN 4096
 
 /* The kernel wakes the reader only when it has caught up, and the traced thread pays for that. A
- * reader that naps between two looks is woken at most once a nap. */
+ * reader that naps between two looks is woken at most once a nap. The first nap is short; while
+ * events keep coming the naps grow, since each drain has its own cost whatever it finds. */
 #define NAP_NS 200000
+#define LONG_NAP_NS 1000000
 
 /* Of the journal's file. The rest is for pages that one transaction frees and the next one takes;
  * large values fragment, so they need more of it. */
@@ -173,6 +176,8 @@ static int catalogue_bind(struct bridge *b)
 		return EXIT_OTHER;
 	}
 	b->tps.payload_limit = b->options->payload_limit;
+	for (size_t i = 0; i < b->tps.n; i++)
+		b->kinds[i] = (uint8_t)evictions_event_kind(b->tps.table[i].event);
 	b->evictions_topic = topic_number(b, "block.evictions");
 	b->started_topic = topic_number(b, "node.started");
 	b->exited_topic = topic_number(b, "node.exited");
@@ -450,6 +455,11 @@ static void events_wait(struct bridge *b, int timeout_ms)
 	}
 }
 
+static void nap(long ns)
+{
+	nanosleep(&(struct timespec){ .tv_nsec = ns }, NULL);
+}
+
 static void settle(struct bridge *b)
 {
 	while (!b->stopping && clock_ns(CLOCK_MONOTONIC) < b->settled_ns)
@@ -459,6 +469,7 @@ static void settle(struct bridge *b)
 void bridge_run(struct bridge *b)
 {
 	bool idle = true, more;
+	long nap_ns = NAP_NS;
 
 	status_send(b, TOPIC_STATUS);
 	settle(b);
@@ -474,8 +485,12 @@ void bridge_run(struct bridge *b)
 			b->next_status_ns = now + STATUS_PERIOD_NS;
 		}
 		more |= replay_serve(b->replay, b);
-		if (!idle && !more)
-			nanosleep(&(struct timespec){ .tv_nsec = NAP_NS }, NULL);
+		if (idle) {
+			nap_ns = NAP_NS;
+		} else if (!more) {
+			nap(nap_ns);
+			nap_ns = nap_ns * 2 < LONG_NAP_NS ? nap_ns * 2 : LONG_NAP_NS;
+		}
 		events_wait(b, idle && !more ? wait_ms(b) : 0);
 	}
 }
@@ -510,6 +525,7 @@ void bridge_close(struct bridge *b)
 		stream_free(&b->streams[id]);
 	}
 	journal_close(b->journal);
+	free(b->saved);
 	evictions_free(&b->evictions);
 	for (unsigned int g = 0; g < MAX_GROUPS; g++)
 		binary_close(&b->binaries[g]);

@@ -16,6 +16,7 @@
 #include "tracer.h"
 
 struct replay;
+struct saved_state;
 
 struct bridge {
 	const struct options *options;
@@ -28,12 +29,14 @@ struct bridge {
 	int names; /* inotify on the directories where the executable's name stands; -1 = none */
 	struct tracepoints tps;
 	unsigned int evictions_topic, started_topic, exited_topic; /* numbers of derived events */
+	uint8_t kinds[MAX_PROBES]; /* enum eviction_kind of each event */
 	struct tracer *tracer;
 	struct ring rings[N_SOCKETS];
 	struct stream streams[N_SOCKETS];
 	struct evictions evictions;
 	struct journal *journal;
 	bool journal_halved, journal_failed;
+	struct saved_state *saved; /* what the next transaction writes; state.c's */
 	struct publisher_options endpoints;
 	char default_endpoints[N_ENDPOINTS][2][192];
 	struct publisher *publisher;

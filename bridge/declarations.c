@@ -447,7 +447,11 @@ static int payload_check(struct reader *r, unsigned int line)
 			return fail(r, line, "a second payload: there can be one");
 	cut = field_new(r, line);
 	*cut = (struct field_desc){
-		"truncated", TYPE_BOOL, false, 0, 0, "", "present and true when it was cut",
+		.name = "truncated",
+		.name_len = sizeof("truncated") - 1,
+		.type = TYPE_BOOL,
+		.unit = "",
+		.doc = "present and true when it was cut",
 	};
 	return 0;
 }
@@ -522,6 +526,7 @@ static int tracepoint_field(struct reader *r, const yaml_node_t *node)
 	field = field_new(r, line);
 	d->operand[d->event.n_fields - 1] = (uint8_t)(d->n_operands - 1);
 	field->name = keep(r, name);
+	field->name_len = (uint8_t)strlen(name);
 	if (!field->name)
 		return fail_memory(r);
 	err = text_read(r, &keys[FIELD_UNIT], 16, &field->unit);
@@ -635,6 +640,7 @@ static int call_value(struct reader *r, const yaml_node_t *node, struct key *key
 		return fail(r, line, "too many arguments: at most %d", MAX_ARGS - 1);
 	field = field_new(r, line);
 	field->name = keep(r, name);
+	field->name_len = (uint8_t)strlen(name);
 	field->type = types[type].type;
 	field->slot = 8;
 	place_add(r, n_keys > VALUE_INDEX ? REGISTER_ARGUMENT(index) : REGISTER_RETURN,
@@ -671,6 +677,7 @@ static void duration_add(struct reader *r, unsigned int line)
 	struct field_desc *field = field_new(r, line);
 
 	field->name = "duration_ns";
+	field->name_len = sizeof("duration_ns") - 1;
 	field->type = TYPE_INT;
 	field->slot = 8;
 	field->unit = "ns";

@@ -38,23 +38,27 @@ static bool text_is(const struct value *value, const char *text)
 	       !memcmp(value->bytes.data, text, value->bytes.len);
 }
 
-enum eviction_kind evictions_kind(const struct event_desc *event, const struct value *values)
+enum eviction_kind evictions_event_kind(const struct event_desc *event)
 {
 	/* Where a declared tracepoint stands in the node's order nobody has told. */
 	if (event->flags & EVENT_DECLARED)
 		return EVICTION_NEUTRAL;
 	if (!strcmp(event->topic, "validation.block_connected"))
 		return EVICTION_CONNECTED;
-	if (!strcmp(event->topic, "mempool.removed")) {
-		if (text_is(&values[REMOVED_REASON], "block"))
-			return EVICTION_BLOCK;
-		if (text_is(&values[REMOVED_REASON], "conflict"))
-			return EVICTION_CONFLICT;
-		return values[REMOVED_REASON].state == VALUE_SET ? EVICTION_END : EVICTION_UNKNOWN;
-	}
+	if (!strcmp(event->topic, "mempool.removed"))
+		return EVICTION_UNKNOWN;
 	if (!strcmp(event->provider, "mempool") || !strcmp(event->provider, "validation"))
 		return EVICTION_END;
 	return EVICTION_NEUTRAL;
+}
+
+enum eviction_kind evictions_removed_kind(const struct value *values)
+{
+	if (text_is(&values[REMOVED_REASON], "block"))
+		return EVICTION_BLOCK;
+	if (text_is(&values[REMOVED_REASON], "conflict"))
+		return EVICTION_CONFLICT;
+	return values[REMOVED_REASON].state == VALUE_SET ? EVICTION_END : EVICTION_UNKNOWN;
 }
 
 bool evictions_ended(struct evictions *e, enum eviction_kind kind, uint64_t ring_lost,
@@ -92,10 +96,8 @@ static void *grow(void *array, size_t n, size_t size)
 {
 	void *bigger = realloc(array, n * size);
 
-	if (!bigger) {
-		log_error("out of memory");
-		exit(1);
-	}
+	if (!bigger)
+		log_out_of_memory();
 	return bigger;
 }
 

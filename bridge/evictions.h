@@ -21,7 +21,12 @@ enum eviction_kind {
 	EVICTION_UNKNOWN,   /* mempool.removed whose reason could not be read: may be any of them */
 };
 
-enum eviction_kind evictions_kind(const struct event_desc *event, const struct value *values);
+/* What an event can mean, whatever its values: NEUTRAL, END, CONNECTED, or UNKNOWN for
+ * mempool.removed, whose reason decides. */
+enum eviction_kind evictions_event_kind(const struct event_desc *event);
+
+/* What a mempool.removed means. */
+enum eviction_kind evictions_removed_kind(const struct value *values);
 
 /* How long a ring must be quiet before a list is told early. */
 #define EVICTIONS_QUIET_NS 250000000ULL

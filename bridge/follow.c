@@ -229,18 +229,22 @@ void follow_ended(struct bridge *b)
 
 void follow_tick(struct bridge *b)
 {
-	struct process *process = &b->node.process;
 	const struct binary_identity *identity = &current(b)->identity;
+	const struct process *process = &b->node.process;
+	char path[PATH_MAX];
 
-	if (process->pid || b->stopping || !node_find_again(&b->node, b->options))
+	if (process->pid || b->stopping)
+		return;
+	memcpy(path, b->node.path, sizeof(path));
+	if (!node_find_again(&b->node, b->options, identity->dev, identity->ino))
 		return;
 	bridge_watch(b, b->node.pidfd);
-	/* A process of the file that is attached already is told by its own records. */
-	if (!b->node.fixed && process->dev == identity->dev && process->ino == identity->ino) {
-		node_gone(&b->node);
-		return;
-	}
-	take(b);
+	/* The attached file again, under whatever name; else (or limited to a process that is gone)
+	 * it must be attached first. */
+	if (process->dev == identity->dev && process->ino == identity->ino && !b->node.fixed)
+		memcpy(b->node.path, path, sizeof(path));
+	else
+		take(b);
 	b->node.group = b->current;
 	intake_node_started(b, now_us());
 }

@@ -104,11 +104,13 @@ static void record_low(struct bridge *b, const struct record *record, const stru
 		       struct value *values, uint64_t time_us)
 {
 	struct evictions *e = &b->evictions;
-	enum eviction_kind kind = evictions_kind(tp->event, values);
 	unsigned int topic = (unsigned int)(tp - b->tps.table);
+	enum eviction_kind kind = b->kinds[topic];
 	bool complete;
 	uint64_t n = 0;
 
+	if (kind == EVICTION_UNKNOWN)
+		kind = evictions_removed_kind(values);
 	if (evictions_ended(e, kind, record->ring_lost, &complete))
 		intake_evictions(b, complete, true);
 	if (kind == EVICTION_BLOCK || kind == EVICTION_CONFLICT)

@@ -24,17 +24,28 @@ struct journal {
 	char directory[4096];
 };
 
-/* Big-endian, so that byte order is numeric order. */
+/* Messages of one drain stand together, so that small ones do not cost a put each. */
+#define CHUNK_BYTES 32768
+
+/* Of a chunk: its first message. Big-endian, so that byte order is numeric order. */
 struct key {
 	uint64_t run, n;
 	uint32_t notices;
 } __attribute__((packed));
 
-/* In front of each message: topic and body follow. */
-struct head {
+/* In front of a chunk: the time of its last event, 0 = it has none. Then head, topic, body, head …
+ */
+struct chunk {
 	uint64_t time_us;
+};
+
+struct head {
+	uint64_t n;
+	uint64_t time_us; /* of its last event, 0 for a loss notice */
 	uint32_t events;
 	uint32_t topic_len;
+	uint32_t body_len;
+	uint32_t unused;
 };
 
 static const char BOOT_KEY[] = "boot", STATE_KEY[] = "state", REMEMBERED_KEY[] = "remembered";
@@ -325,27 +336,67 @@ static int prune(struct journal *j, MDB_txn *txn, enum socket_id id, size_t limi
 	return rc == MDB_NOTFOUND ? 0 : rc;
 }
 
+static uint8_t *bytes_put(uint8_t *at, const void *data, size_t len)
+{
+	memcpy(at, data, len);
+	return at + len;
+}
+
+/* Appends messages first to end as one value. Runs and positions only grow, so each key is the
+ * greatest so far. */
+static int chunk_append(struct journal *j, MDB_txn *txn, enum socket_id id,
+			const struct journal_entry *entry, size_t first, size_t end, size_t bytes)
+{
+	const struct message *m = &entry->streams[id]->messages[first];
+	struct key key = key_make(entry->run, m->n, m->notices);
+	struct chunk chunk = { 0 };
+	MDB_val k = { sizeof(key), &key };
+	MDB_val v = { bytes, NULL };
+	int rc = mdb_put(txn, j->messages[id], &k, &v, MDB_APPEND | MDB_RESERVE);
+	uint8_t *at = v.mv_data;
+
+	if (rc)
+		return rc;
+	for (size_t i = first; i < end; i++)
+		if (entry->streams[id]->messages[i].time_us)
+			chunk.time_us = entry->streams[id]->messages[i].time_us;
+	at = bytes_put(at, &chunk, sizeof(chunk));
+	for (size_t i = first; i < end; i++, m++) {
+		const char *topic = entry->topic(entry->arg, m->topic);
+		struct head head = { .n = m->n,
+				     .time_us = m->time_us,
+				     .events = m->events,
+				     .topic_len = (uint32_t)strlen(topic),
+				     .body_len = (uint32_t)m->len };
+
+		at = bytes_put(at, &head, sizeof(head));
+		at = bytes_put(at, topic, head.topic_len);
+		at = bytes_put(at, m->data, m->len);
+	}
+	return 0;
+}
+
 static int messages_append(struct journal *j, MDB_txn *txn, enum socket_id id,
 			   const struct journal_entry *entry)
 {
 	const struct stream *s = entry->streams[id];
+	size_t first = 0;
 
-	for (size_t i = 0; i < s->n_messages; i++) {
-		const struct message *m = &s->messages[i];
-		const char *topic = entry->topic(entry->arg, m->topic);
-		struct key key = key_make(entry->run, m->n, m->notices);
-		struct head head = { m->time_us, m->events, (uint32_t)strlen(topic) };
-		MDB_val k = { sizeof(key), &key };
-		MDB_val v = { sizeof(head) + head.topic_len + m->len, NULL };
-		/* Runs and positions only grow, so each key is the greatest so far. */
-		int rc = mdb_put(txn, j->messages[id], &k, &v, MDB_APPEND | MDB_RESERVE);
-		uint8_t *at = v.mv_data;
+	while (first < s->n_messages) {
+		size_t bytes = sizeof(struct chunk), end = first;
+		int rc;
 
+		do {
+			const struct message *m = &s->messages[end];
+
+			bytes += sizeof(struct head) + strlen(entry->topic(entry->arg, m->topic)) +
+				 m->len;
+			end++;
+		} while (end < s->n_messages && bytes + s->messages[end].len < CHUNK_BYTES);
+		rc = chunk_append(j, txn, id, entry, first, end, bytes);
 		if (rc)
 			return rc;
-		memcpy(at, &head, sizeof(head));
-		memcpy(at + sizeof(head), topic, head.topic_len);
-		memcpy(at + sizeof(head) + head.topic_len, m->data, m->len);
+		first = end;
 	}
 	return s->n_messages ? prune(j, txn, id, j->limit[id]) : 0;
 }
@@ -495,31 +546,53 @@ int journal_restore(struct journal *j, struct evictions *e)
 	return rc == MDB_NOTFOUND ? 0 : to_errno(rc);
 }
 
-static struct journal_message message_of(const struct key *key, const MDB_val *value)
+/* The message at *at of a chunk; *at moves on. False at the end. time_us may be NULL. */
+static bool chunk_next(const MDB_val *value, size_t *at, struct journal_message *message,
+		       uint64_t *time_us)
 {
+	const uint8_t *data = value->mv_data;
 	struct head head;
-	const uint8_t *at = value->mv_data;
 
-	memcpy(&head, at, sizeof(head));
-	return (struct journal_message){
-		.topic = (const char *)at + sizeof(head),
+	if (*at == 0)
+		*at = sizeof(struct chunk);
+	if (*at + sizeof(head) > value->mv_size)
+		return false;
+	memcpy(&head, data + *at, sizeof(head));
+	*at += sizeof(head);
+	*message = (struct journal_message){
+		.topic = (const char *)data + *at,
 		.topic_len = head.topic_len,
-		.body = at + sizeof(head) + head.topic_len,
-		.len = value->mv_size - sizeof(head) - head.topic_len,
-		.n = be64toh(key->n),
+		.body = data + *at + head.topic_len,
+		.len = head.body_len,
+		.n = head.n,
 		.events = head.events,
 	};
+	if (time_us)
+		*time_us = head.time_us;
+	*at += (size_t)head.topic_len + head.body_len;
+	return true;
 }
 
-static uint64_t time_of(const MDB_val *value)
+/* Position behind the last event of a chunk. */
+static uint64_t chunk_end(const MDB_val *value)
 {
-	struct head head;
+	struct journal_message m = { .n = 0 };
+	size_t at = 0;
 
-	memcpy(&head, value->mv_data, sizeof(head));
-	return head.time_us;
+	while (chunk_next(value, &at, &m, NULL))
+		;
+	return m.n + m.events;
 }
 
-/* Puts the cursor on the first message at or after (run, n), any run when at its end. */
+static uint64_t chunk_time(const MDB_val *value)
+{
+	struct chunk chunk;
+
+	memcpy(&chunk, value->mv_data, sizeof(chunk));
+	return chunk.time_us;
+}
+
+/* Puts the cursor on the first chunk at or after (run, n), of another run when at its end. */
 static int seek(MDB_cursor *cursor, uint64_t run, uint64_t n, struct key *found, MDB_val *value)
 {
 	struct key key = key_make(run, n, 0);
@@ -541,7 +614,7 @@ static int step(MDB_cursor *cursor, MDB_cursor_op op, struct key *found, MDB_val
 	return rc;
 }
 
-/* The last message of a run. */
+/* The last chunk of a run. */
 static int seek_last(MDB_cursor *cursor, uint64_t run, struct key *found, MDB_val *value)
 {
 	int rc = seek(cursor, run + 1, 0, found, value);
@@ -562,11 +635,8 @@ static int bounds(MDB_cursor *cursor, uint64_t run, uint64_t *first, uint64_t *l
 		return rc;
 	*first = be64toh(key.n);
 	rc = seek_last(cursor, run, &key, &value);
-	if (!rc) {
-		struct journal_message m = message_of(&key, &value);
-
-		*last = m.n + m.events - 1;
-	}
+	if (!rc)
+		*last = chunk_end(&value) - 1;
 	return rc;
 }
 
@@ -588,6 +658,18 @@ int journal_bounds(struct journal *j, enum socket_id id, uint64_t run, uint64_t 
 	return to_errno(rc);
 }
 
+/* The first position of a chunk that is late enough. */
+static uint64_t since_in_chunk(const MDB_val *value, uint64_t time_us)
+{
+	struct journal_message m = { .n = 0 };
+	uint64_t its;
+	size_t at = 0;
+
+	while (chunk_next(value, &at, &m, &its) && its < time_us)
+		;
+	return m.n;
+}
+
 /* Events of one run are in time order but for a few microseconds between threads. */
 static int since_in_run(MDB_cursor *cursor, uint64_t run, uint64_t time_us, uint64_t *n)
 {
@@ -599,22 +681,23 @@ static int since_in_run(MDB_cursor *cursor, uint64_t run, uint64_t time_us, uint
 	if (rc)
 		return rc;
 	rc = seek_last(cursor, run, &key, &value);
-	if (rc || time_of(&value) < time_us)
+	if (rc || chunk_time(&value) < time_us)
 		return MDB_NOTFOUND;
-	/* The first message whose last event is late enough lies in [low, high]. */
+	/* The first chunk whose last event is late enough begins in [low, high]. */
+	high = be64toh(key.n);
 	while (low < high) {
 		uint64_t middle = low + (high - low) / 2;
 
 		rc = seek(cursor, run, middle, &key, &value);
-		if (rc || be64toh(key.run) != run || be64toh(key.n) > high)
-			high = middle;
-		else if (time_of(&value) >= time_us)
+		if (rc || be64toh(key.run) != run || chunk_time(&value) >= time_us)
 			high = middle;
 		else
 			low = be64toh(key.n) + 1;
 	}
-	*n = low;
-	return 0;
+	rc = seek(cursor, run, low, &key, &value);
+	if (!rc)
+		*n = since_in_chunk(&value, time_us);
+	return rc;
 }
 
 int journal_since(struct journal *j, enum socket_id id, uint64_t time_us, uint64_t *run,
@@ -653,6 +736,7 @@ int journal_read(struct journal *j, enum socket_id id, uint64_t run, uint64_t n,
 {
 	MDB_cursor *cursor;
 	struct key key;
+	bool go_on = true;
 	MDB_val value;
 	MDB_txn *txn;
 	int rc = read_begin(j, &txn);
@@ -662,24 +746,18 @@ int journal_read(struct journal *j, enum socket_id id, uint64_t run, uint64_t n,
 	rc = mdb_cursor_open(txn, j->messages[id], &cursor);
 	if (rc)
 		goto out;
+	/* The chunk before the first one that begins at n or later may still reach to n. */
 	rc = seek(cursor, run, n, &key, &value);
-	/* The message before may still reach to n. */
-	if ((!rc && (be64toh(key.run) != run || be64toh(key.n) > n)) || rc == MDB_NOTFOUND) {
-		struct key before;
-		MDB_val its;
-		int none = step(cursor, rc ? MDB_LAST : MDB_PREV, &before, &its);
+	rc = step(cursor, rc ? MDB_LAST : MDB_PREV, &key, &value);
+	if (rc || be64toh(key.run) != run)
+		rc = seek(cursor, run, n, &key, &value);
+	while (!rc && be64toh(key.run) == run && go_on) {
+		struct journal_message message;
+		size_t at = 0;
 
-		if (!none && be64toh(before.run) == run &&
-		    be64toh(before.n) + message_of(&before, &its).events > n)
-			rc = step(cursor, MDB_GET_CURRENT, &key, &value);
-		else
-			rc = seek(cursor, run, n, &key, &value);
-	}
-	while (!rc && be64toh(key.run) == run) {
-		struct journal_message message = message_of(&key, &value);
-
-		if (!found(arg, &message))
-			break;
+		while (go_on && chunk_next(&value, &at, &message, NULL))
+			if (message.n >= n || message.n + message.events > n)
+				go_on = found(arg, &message);
 		rc = step(cursor, MDB_NEXT, &key, &value);
 	}
 	mdb_cursor_close(cursor);

@@ -151,3 +151,9 @@ void log_debug(const char *fmt, ...)
 	write_line(DEBUG, fmt, args);
 	va_end(args);
 }
+
+_Noreturn void log_out_of_memory(void)
+{
+	log_error("out of memory");
+	exit(1);
+}

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "log.h"
@@ -96,7 +97,7 @@ static int node_find_running(struct node *node, const char *binary)
 		log_error("%s: %s", binary, strerror(errno));
 		return -ESRCH;
 	}
-	n = processes_scan(st.st_dev, st.st_ino, candidate_add, &c);
+	n = processes_scan(&node->seen, st.st_dev, st.st_ino, candidate_add, &c);
 	if (n < 0) {
 		log_error("/proc: %s", strerror(-n));
 		return n;
@@ -138,10 +139,18 @@ int node_find(struct node *node, const struct options *options)
 	return node_find_running(node, options->binary);
 }
 
-bool node_find_again(struct node *node, const struct options *options)
+/* A start that is younger may still have its record in the ring. */
+#define SETTLED_SECONDS 2
+
+static bool is_settled(const struct process *process)
+{
+	return (uint64_t)time(NULL) >= process->started_at + SETTLED_SECONDS;
+}
+
+bool node_find_again(struct node *node, const struct options *options, dev_t dev, ino_t ino)
 {
 	struct process process;
-	struct candidates c = { .n = 0 };
+	struct candidates same = { .n = 0 }, any = { .n = 0 };
 	char path[PATH_MAX];
 	pid_t pid = 0;
 
@@ -150,9 +159,13 @@ bool node_find_again(struct node *node, const struct options *options)
 	} else if (options->datadir) {
 		if (!process_pid_file(options->datadir, path, sizeof(path)))
 			pid = process_from_file(path);
-	} else if (!options->binary && !options->pid) {
-		if (processes_scan(0, 0, candidate_add, &c) == 1)
-			pid = c.first.pid;
+	} else if (!options->pid) {
+		if (processes_scan(&node->seen, dev, ino, candidate_add, &same) == 1 &&
+		    is_settled(&same.first))
+			pid = same.first.pid;
+		else if (!same.n && !options->binary &&
+			 processes_scan(&node->seen, 0, 0, candidate_add, &any) == 1)
+			pid = any.first.pid;
 	}
 	if (pid <= 0 || process_read(&process, pid))
 		return false;

@@ -15,6 +15,7 @@ struct node {
 	bool fixed; /* an option names the process: no other of the binary is the node */
 	uint32_t ignored[NODE_MAX_IGNORED]; /* other processes of the binary */
 	size_t n_ignored;
+	struct seen_binaries seen;
 	/* how to attach */
 	char path[PATH_MAX];   /* for people */
 	char attach[PATH_MAX]; /* for the kernel: through /proc/PID/exe where a process runs */
@@ -24,10 +25,11 @@ struct node {
  * and does not run yet), or -ESRCH or -EMLINK (several), said in the log. */
 int node_find(struct node *node, const struct options *options);
 
-/* Looks again, without a word, when no process runs: for the one that a PID file names by now, or,
- * when nothing was named, for the only one with tracepoints. Returns true when one was found;
- * node->path and attach then lead to its executable. */
-bool node_find_again(struct node *node, const struct options *options);
+/* Looks again, without a word, when no process runs: for the one that a PID file names by now; for
+ * one of the binary (dev, ino) that is attached, started so long ago that no record of its start is
+ * still to come; or, when nothing was named, for the only one with tracepoints. Returns true when
+ * one was found; node->path and attach then lead to its executable. */
+bool node_find_again(struct node *node, const struct options *options, dev_t dev, ino_t ino);
 void node_close(struct node *node);
 
 enum node_verdict {

@@ -64,6 +64,7 @@ int process_read(struct process *p, pid_t pid)
 		return -errno;
 	p->dev = st.st_dev;
 	p->ino = st.st_ino;
+	p->ctime_ns = st.st_ctim.tv_sec * 1000000000LL + st.st_ctim.tv_nsec;
 	n = readlink(path, p->binary, sizeof(p->binary) - 1);
 	if (n < 0)
 		return -errno;
@@ -108,15 +109,29 @@ static bool has_tracepoints(const char *path)
 	return found;
 }
 
-int processes_scan(dev_t dev, ino_t ino, bool (*found)(void *arg, const struct process *process),
-		   void *arg)
+static bool process_has_tracepoints(struct seen_binaries *seen, const struct process *p)
 {
-	struct {
-		dev_t dev;
-		ino_t ino;
-		bool has;
-	} seen[64]; /* many processes share few executables */
-	size_t n_seen = 0;
+	char path[64];
+	size_t i;
+
+	for (i = 0; i < seen->n; i++)
+		if (seen->list[i].dev == p->dev && seen->list[i].ino == p->ino &&
+		    seen->list[i].ctime_ns == p->ctime_ns)
+			return seen->list[i].has;
+	if (i == sizeof(seen->list) / sizeof(seen->list[0]))
+		i = seen->n = 0;
+	snprintf(path, sizeof(path), "/proc/%d/exe", p->pid);
+	seen->list[i].dev = p->dev;
+	seen->list[i].ino = p->ino;
+	seen->list[i].ctime_ns = p->ctime_ns;
+	seen->list[i].has = has_tracepoints(path);
+	seen->n++;
+	return seen->list[i].has;
+}
+
+int processes_scan(struct seen_binaries *seen, dev_t dev, ino_t ino,
+		   bool (*found)(void *arg, const struct process *process), void *arg)
+{
 	struct dirent *entry;
 	struct process p;
 	DIR *proc = opendir("/proc");
@@ -125,30 +140,12 @@ int processes_scan(dev_t dev, ino_t ino, bool (*found)(void *arg, const struct p
 	if (!proc)
 		return -errno;
 	while ((entry = readdir(proc))) {
-		char path[64];
-		size_t i;
 		pid_t pid = (pid_t)strtol(entry->d_name, NULL, 10);
 
 		if (pid <= 0 || pid == getpid() || process_read(&p, pid))
 			continue;
-		if (ino && (p.dev != dev || p.ino != ino))
+		if (ino ? p.dev != dev || p.ino != ino : !process_has_tracepoints(seen, &p))
 			continue;
-		if (!ino) {
-			for (i = 0; i < n_seen; i++)
-				if (seen[i].dev == p.dev && seen[i].ino == p.ino)
-					break;
-			if (i == n_seen) {
-				snprintf(path, sizeof(path), "/proc/%d/exe", pid);
-				if (n_seen == sizeof(seen) / sizeof(seen[0]))
-					i = n_seen = 0;
-				seen[i].dev = p.dev;
-				seen[i].ino = p.ino;
-				seen[i].has = has_tracepoints(path);
-				n_seen++;
-			}
-			if (!seen[i].has)
-				continue;
-		}
 		n++;
 		if (!found(arg, &p))
 			break;

@@ -12,6 +12,7 @@ struct process {
 	pid_t pid;
 	dev_t dev; /* of its executable */
 	ino_t ino;
+	int64_t ctime_ns;      /* of its executable */
 	char binary[PATH_MAX]; /* path of its executable, as /proc/PID/exe has it */
 	uint64_t started_at;   /* Unix seconds */
 	pid_t parent;
@@ -20,11 +21,22 @@ struct process {
 /* Fills process for pid. Returns 0, or -errno when it is gone or may not be looked at. */
 int process_read(struct process *process, pid_t pid);
 
+/* Executables that were looked at, so that looking for the node again and again costs little. */
+struct seen_binaries {
+	struct {
+		dev_t dev;
+		ino_t ino;
+		int64_t ctime_ns;
+		bool has; /* tracepoints of the catalogue */
+	} list[256];
+	size_t n;
+};
+
 /* Calls found for every process whose executable matches: the one with this dev and ino, or, with
  * ino 0, any that has tracepoints of the catalogue. found returns false to stop. Processes that may
  * not be looked at are passed over. Returns their number, or -errno without /proc. */
-int processes_scan(dev_t dev, ino_t ino, bool (*found)(void *arg, const struct process *process),
-		   void *arg);
+int processes_scan(struct seen_binaries *seen, dev_t dev, ino_t ino,
+		   bool (*found)(void *arg, const struct process *process), void *arg);
 
 /* The process number in a PID file, or -errno. */
 pid_t process_from_file(const char *path);

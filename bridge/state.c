@@ -128,25 +128,28 @@ static void state_fill(const struct bridge *b, struct saved_state *s)
 
 void state_save(struct bridge *b)
 {
-	/* Identities never change while we run, and asking the kernel for them is not cheap. */
-	static struct saved_state state;
 	struct journal_entry entry = {
 		.run = b->run,
 		.streams = { &b->streams[SOCKET_LOW], &b->streams[SOCKET_HIGH] },
 		.topic = bridge_topic,
 		.arg = b,
-		.state = &state,
-		.state_size = sizeof(state),
+		.state_size = sizeof(*b->saved),
 		.evictions = b->options->keep_attached ? &b->evictions : NULL,
 	};
 	int err;
 
 	if (!b->journal)
 		return;
-	if (state.run != b->run ||
-	    memcmp(&state.binary, &b->binaries[b->current].identity, sizeof(state.binary)))
-		state_identify(b, &state);
-	state_fill(b, &state);
+	if (!b->saved)
+		b->saved = calloc(1, sizeof(*b->saved));
+	if (!b->saved)
+		log_out_of_memory();
+	entry.state = b->saved;
+	/* Asking the kernel for identities is not cheap, and they seldom change. */
+	if (b->saved->run != b->run ||
+	    memcmp(&b->saved->binary, &b->binaries[b->current].identity, sizeof(b->saved->binary)))
+		state_identify(b, b->saved);
+	state_fill(b, b->saved);
 	err = journal_write(b->journal, &entry);
 	if (!err)
 		return;

@@ -34,13 +34,6 @@ void stream_free(struct stream *s)
 	memset(s, 0, sizeof(*s));
 }
 
-/* Without memory there is nothing left to publish with; what the rings hold is not yet released. */
-static void out_of_memory(void)
-{
-	log_error("out of memory");
-	exit(1);
-}
-
 static void message_open(struct stream *s, unsigned int topic, uint32_t pid, uint64_t lost)
 {
 	msgpack_sbuffer_init(&s->open);
@@ -67,7 +60,7 @@ void stream_flush(struct stream *s)
 
 		m = realloc(s->messages, capacity * sizeof(*m));
 		if (!m)
-			out_of_memory();
+			log_out_of_memory();
 		s->messages = m;
 		s->capacity = capacity;
 	}
@@ -98,12 +91,14 @@ uint64_t stream_event(struct stream *s, unsigned int topic, const struct event_d
 	if (!s->is_open)
 		message_open(s, topic, pid, new_lost);
 	before = s->open.size;
-	encode_event(&s->open, event, time_us, values);
+	if (!encode_event(&s->open, event, time_us, values))
+		log_out_of_memory();
 	if (s->open.size > MESSAGE_MAX_BYTES && s->open_events) {
 		s->open.size = before;
 		stream_flush(s);
 		message_open(s, topic, pid, 0);
-		encode_event(&s->open, event, time_us, values);
+		if (!encode_event(&s->open, event, time_us, values))
+			log_out_of_memory();
 	}
 	s->open_events++;
 	s->open_time_us = time_us;

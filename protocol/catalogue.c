@@ -8,8 +8,8 @@
 #define FLAG_DERIVED EVENT_DERIVED
 
 /* clang-format off */
-#define FIELD(name, type, slot, unit, since, doc) { #name, TYPE_##type, true, slot, since, unit, doc },
-#define EXTRA(name, type, unit, doc) { #name, TYPE_##type, false, 0, 0, unit, doc },
+#define FIELD(name, type, slot, unit, since, doc) { #name, sizeof(#name) - 1, TYPE_##type, true, slot, since, unit, doc },
+#define EXTRA(name, type, unit, doc) { #name, sizeof(#name) - 1, TYPE_##type, false, 0, 0, unit, doc },
 #define EVENT(provider, name, socket, since, flags, doc, ...)                                      \
 	{ #provider, #name, #provider "." #name, SOCKET_##socket, since, FLAG_##flags, doc,        \
 	  (const struct field_desc[]){ __VA_ARGS__ },                                              \

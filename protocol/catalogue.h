@@ -38,6 +38,7 @@ enum event_flags {
 
 struct field_desc {
 	const char *name;
+	uint8_t name_len;
 	enum field_type type;
 	bool argument;	/* takes the tracepoint's next argument; false: added by the bridge */
 	uint16_t slot;	/* bytes in the kernel's record */

@@ -1,4 +1,4 @@
-/* Reading the wire: message bodies as values that point into the frame, and as JSON.
+/* Reading the wire: message bodies as values that point into the frame.
  *
  * Pure functions over (pointer, length): no allocation, no state, nothing copied. decode_message
  * and decode_status first walk over all bytes, so that a frame which lies about its counts costs
@@ -107,32 +107,7 @@ bool item_is(const struct item *text, const char *string);
 void decode_field(const struct item *map, struct cursor *hint, const char *name, size_t length,
 		  struct item *out);
 
-/* JSON text that grows. Start it with zeros, release it with json_free. When memory is lacking,
- * `failed` is set and stays set, and nothing more is added. */
-struct json {
-	char *data; /* not NUL-terminated */
-	size_t length, size;
-	bool failed;
-};
-
-void json_free(struct json *json);
-/* Adds text as it is. */
-void json_append(struct json *json, const char *text, size_t length);
-void json_raw(struct json *json, const char *text);
-/* A string with its quotes. Control characters, also those above ASCII, and those that change the
- * direction of text are written as \u escapes: a terminal never acts on what a peer sent.
- * Bytes that are not UTF-8 become U+FFFD. */
-void json_text(struct json *json, const char *text, size_t length);
-void json_uint(struct json *json, uint64_t number);
-/* Bytes as lowercase hex, integers exact, nil and what JSON cannot say (NaN) as null. */
-void json_item(struct json *json, const struct item *value);
-
-/* One event as a flat object: topic, node, run, seq, n, pid, time_us, then its fields.
- * index is its place among the message's events. */
-void json_event(struct json *json, const char *topic, size_t topic_length,
-		const struct message_body *message, uint64_t index, const struct item *event);
-
-/* A status as a flat object: topic, then all keys as they come. */
-void json_map(struct json *json, const char *topic, size_t topic_length, const struct item *map);
+/* Length of the UTF-8 sequence at a position, 0 when it is not one. *point gets the code point. */
+unsigned int decode_utf8(const uint8_t *at, const uint8_t *end, uint32_t *point);
 
 #endif

@@ -1,4 +1,5 @@
 /* See encode.h. Key names stand here and nowhere else on the writing side. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "encode.h"
@@ -42,152 +43,296 @@ static size_t utf8_length(const uint8_t *p, size_t left)
 	return 0;
 }
 
-/* Text from the node or its peers: str must be valid UTF-8, or decoders in other languages throw.
- */
-static void pack_foreign_text(msgpack_packer *pk, const uint8_t *text, size_t len)
-{
-	static const char replacement[] = "\xef\xbf\xbd";
-	size_t valid = 0, invalid = 0;
+/* ---- events: the hot path, so bytes are put where they belong without a call for each ---- */
 
-	for (size_t i = 0, step; i < len; i += step ? step : 1) {
-		step = text[i] < 0x80 ? 1 : utf8_length(text + i, len - i);
-		if (step)
-			valid += step;
-		else
-			invalid++;
-	}
-	msgpack_pack_str(pk, valid + 3 * invalid);
-	if (!invalid) {
-		msgpack_pack_str_body(pk, text, len);
-		return;
-	}
-	for (size_t i = 0, step; i < len; i += step ? step : 1) {
-		step = utf8_length(text + i, len - i);
-		if (step)
-			msgpack_pack_str_body(pk, text + i, step);
-		else
-			msgpack_pack_str_body(pk, replacement, 3);
-	}
+struct writer {
+	uint8_t *at;
+};
+
+/* What a header, or an integer, takes at most. */
+#define MAX_HEAD 9
+
+static void put_be(struct writer *w, uint8_t type, uint64_t value, unsigned int bytes)
+{
+	*w->at++ = type;
+	for (unsigned int i = bytes; i-- > 0;)
+		*w->at++ = (uint8_t)(value >> (8 * i));
 }
 
-static void pack_hash(msgpack_packer *pk, const uint8_t *internal)
+static void put_unsigned(struct writer *w, uint64_t u)
 {
-	uint8_t display[32];
+	if (u < 0x80)
+		*w->at++ = (uint8_t)u;
+	else if (u <= 0xff)
+		put_be(w, 0xcc, u, 1);
+	else if (u <= 0xffff)
+		put_be(w, 0xcd, u, 2);
+	else if (u <= 0xffffffff)
+		put_be(w, 0xce, u, 4);
+	else
+		put_be(w, 0xcf, u, 8);
+}
 
-	for (int i = 0; i < 32; i++)
-		display[i] = internal[31 - i];
-	msgpack_pack_bin_with_body(pk, display, 32);
+static void put_int(struct writer *w, int64_t i)
+{
+	if (i >= 0)
+		put_unsigned(w, (uint64_t)i);
+	else if (i >= -32)
+		*w->at++ = (uint8_t)i;
+	else if (i >= INT8_MIN)
+		put_be(w, 0xd0, (uint64_t)i, 1);
+	else if (i >= INT16_MIN)
+		put_be(w, 0xd1, (uint64_t)i, 2);
+	else if (i >= INT32_MIN)
+		put_be(w, 0xd2, (uint64_t)i, 4);
+	else
+		put_be(w, 0xd3, (uint64_t)i, 8);
 }
 
 /* No field that is defined as unsigned reaches 2^63. Where a node passes it as a signed argument
  * and it is negative after all, it stays the number that it was. */
-static void pack_uint(msgpack_packer *pk, uint64_t u)
+static void put_uint(struct writer *w, uint64_t u)
 {
-	if (u >> 63)
-		msgpack_pack_int64(pk, (int64_t)u);
-	else
-		msgpack_pack_uint64(pk, u);
+	put_int(w, (int64_t)u);
 }
 
-static void pack_list(msgpack_packer *pk, enum field_type type, const struct value_list *list)
+static void put_bytes(struct writer *w, const void *data, size_t len)
 {
-	msgpack_pack_array(pk, list->count);
-	for (size_t i = 0; i < list->count; i++) {
-		if (list->missing && (list->missing[i] & list->bit))
-			msgpack_pack_nil(pk);
-		else if (type == TYPE_HASHES)
-			pack_hash(pk, (const uint8_t *)list->items + 32 * i);
-		else if (type == TYPE_INTS)
-			msgpack_pack_int64(pk, ((const int64_t *)list->items)[i]);
-		else
-			pack_uint(pk, ((const uint64_t *)list->items)[i]);
+	memcpy(w->at, data, len);
+	w->at += len;
+}
+
+static void put_str_head(struct writer *w, size_t len)
+{
+	if (len < 32)
+		*w->at++ = (uint8_t)(0xa0 | len);
+	else if (len <= 0xff)
+		put_be(w, 0xd9, len, 1);
+	else if (len <= 0xffff)
+		put_be(w, 0xda, len, 2);
+	else
+		put_be(w, 0xdb, len, 4);
+}
+
+static void put_str(struct writer *w, const char *text, size_t len)
+{
+	put_str_head(w, len);
+	put_bytes(w, text, len);
+}
+
+static void put_array_head(struct writer *w, size_t n)
+{
+	if (n < 16)
+		*w->at++ = (uint8_t)(0x90 | n);
+	else if (n <= 0xffff)
+		put_be(w, 0xdc, n, 2);
+	else
+		put_be(w, 0xdd, n, 4);
+}
+
+static void put_bin(struct writer *w, const void *data, size_t len)
+{
+	if (len <= 0xff)
+		put_be(w, 0xc4, len, 1);
+	else if (len <= 0xffff)
+		put_be(w, 0xc5, len, 2);
+	else
+		put_be(w, 0xc6, len, 4);
+	put_bytes(w, data, len);
+}
+
+static void put_hash(struct writer *w, const uint8_t *internal)
+{
+	uint64_t words[4];
+
+	put_be(w, 0xc4, 32, 1);
+	memcpy(words, internal, 32);
+	for (int i = 3; i >= 0; i--) {
+		uint64_t swapped = __builtin_bswap64(words[i]);
+
+		put_bytes(w, &swapped, 8);
 	}
 }
 
-static void pack_conflicts(msgpack_packer *pk, const struct removals *c)
+/* Text from the node or its peers: str must be valid UTF-8, or other languages' decoders throw. */
+static void put_text(struct writer *w, const uint8_t *text, size_t len)
 {
-	msgpack_pack_map(pk, 5);
-	pack_key(pk, "txids");
-	pack_list(pk, TYPE_HASHES,
-		  &(struct value_list){ c->txids, c->n, c->missing, MISSING_TXID });
-	pack_key(pk, "fees");
-	pack_list(pk, TYPE_INTS, &(struct value_list){ c->fees, c->n, c->missing, MISSING_FEE });
-	pack_key(pk, "vsizes");
-	pack_list(pk, TYPE_UINTS,
-		  &(struct value_list){ c->vsizes, c->n, c->missing, MISSING_VSIZE });
-	pack_key(pk, "entry_times");
-	pack_list(pk, TYPE_UINTS,
-		  &(struct value_list){ c->entry_times, c->n, c->missing, MISSING_ENTRY_TIME });
-	pack_key(pk, "after");
-	pack_list(pk, TYPE_UINTS, &(struct value_list){ c->after, c->n, NULL, 0 });
+	static const char replacement[] = "\xef\xbf\xbd";
+	size_t ascii = 0, size = 0;
+
+	while (ascii < len && text[ascii] < 0x80)
+		ascii++;
+	if (ascii == len) {
+		put_str(w, (const char *)text, len);
+		return;
+	}
+	for (size_t i = 0, step; i < len; i += step ? step : 1) {
+		step = utf8_length(text + i, len - i);
+		size += step ? step : 3;
+	}
+	put_str_head(w, size);
+	for (size_t i = 0, step; i < len; i += step ? step : 1) {
+		step = utf8_length(text + i, len - i);
+		put_bytes(w, step ? (const char *)text + i : replacement, step ? step : 3);
+	}
 }
 
-static void pack_value(msgpack_packer *pk, enum field_type type, const struct value *value)
+static void put_list(struct writer *w, enum field_type type, const struct value_list *list)
+{
+	put_array_head(w, list->count);
+	for (size_t i = 0; i < list->count; i++) {
+		if (list->missing && (list->missing[i] & list->bit))
+			*w->at++ = 0xc0;
+		else if (type == TYPE_HASHES)
+			put_hash(w, (const uint8_t *)list->items + 32 * i);
+		else if (type == TYPE_INTS)
+			put_int(w, ((const int64_t *)list->items)[i]);
+		else
+			put_uint(w, ((const uint64_t *)list->items)[i]);
+	}
+}
+
+static void put_named_list(struct writer *w, const char *name, enum field_type type,
+			   struct value_list list)
+{
+	put_str(w, name, strlen(name));
+	put_list(w, type, &list);
+}
+
+static void put_conflicts(struct writer *w, const struct removals *c)
+{
+	*w->at++ = 0x85; /* a map of 5 */
+	put_named_list(w, "txids", TYPE_HASHES,
+		       (struct value_list){ c->txids, c->n, c->missing, MISSING_TXID });
+	put_named_list(w, "fees", TYPE_INTS,
+		       (struct value_list){ c->fees, c->n, c->missing, MISSING_FEE });
+	put_named_list(w, "vsizes", TYPE_UINTS,
+		       (struct value_list){ c->vsizes, c->n, c->missing, MISSING_VSIZE });
+	put_named_list(w, "entry_times", TYPE_UINTS,
+		       (struct value_list){ c->entry_times, c->n, c->missing, MISSING_ENTRY_TIME });
+	put_named_list(w, "after", TYPE_UINTS, (struct value_list){ c->after, c->n, NULL, 0 });
+}
+
+static void put_value(struct writer *w, enum field_type type, const struct value *value)
 {
 	if (value->state == VALUE_NIL) {
-		msgpack_pack_nil(pk);
+		*w->at++ = 0xc0;
 		return;
 	}
 	switch (type) {
 	case TYPE_UINT:
 		if (value->state == VALUE_WIDE)
-			msgpack_pack_uint64(pk, value->u);
+			put_unsigned(w, value->u);
 		else
-			pack_uint(pk, value->u);
+			put_uint(w, value->u);
 		break;
 	case TYPE_INT:
 	case TYPE_US_TO_NS:
-		msgpack_pack_int64(pk, value->i);
+		put_int(w, value->i);
 		break;
 	case TYPE_BOOL:
 	case TYPE_SELECT:
-		if (value->b)
-			msgpack_pack_true(pk);
-		else
-			msgpack_pack_false(pk);
+		*w->at++ = value->b ? 0xc3 : 0xc2;
 		break;
 	case TYPE_HASH:
 	case TYPE_ALIAS:
-		pack_hash(pk, value->bytes.data);
+		put_hash(w, value->bytes.data);
 		break;
 	case TYPE_TEXT:
-		pack_foreign_text(pk, value->bytes.data, value->bytes.len);
+		put_text(w, value->bytes.data, value->bytes.len);
 		break;
 	case TYPE_NETWORK:
-		pack_text(pk, network_name(value->u));
+		put_str(w, network_name(value->u), strlen(network_name(value->u)));
 		break;
 	case TYPE_PAYLOAD:
-		msgpack_pack_bin_with_body(pk, value->bytes.data, value->bytes.len);
+		put_bin(w, value->bytes.data, value->bytes.len);
 		break;
 	case TYPE_HASHES:
 	case TYPE_UINTS:
 	case TYPE_INTS:
-		pack_list(pk, type, &value->list);
+		put_list(w, type, &value->list);
 		break;
 	case TYPE_CONFLICTS:
-		pack_conflicts(pk, value->conflicts);
+		put_conflicts(w, value->conflicts);
 		break;
 	}
 }
 
-void encode_event(msgpack_sbuffer *out, const struct event_desc *event, uint64_t time_us,
+/* Bytes that a value takes at most, its key apart. */
+static size_t value_bound(enum field_type type, const struct value *value)
+{
+	if (value->state != VALUE_SET)
+		return MAX_HEAD;
+	switch (type) {
+	case TYPE_HASH:
+	case TYPE_ALIAS:
+	case TYPE_NETWORK:
+		return MAX_HEAD + 32;
+	case TYPE_TEXT:
+		return MAX_HEAD + 3 * value->bytes.len; /* each byte may become U+FFFD */
+	case TYPE_PAYLOAD:
+		return MAX_HEAD + value->bytes.len;
+	case TYPE_HASHES:
+		return MAX_HEAD + 34 * value->list.count;
+	case TYPE_UINTS:
+	case TYPE_INTS:
+		return MAX_HEAD + MAX_HEAD * value->list.count;
+	case TYPE_CONFLICTS:
+		return 64 + 5 * MAX_HEAD + (34 + 4 * MAX_HEAD) * value->conflicts->n;
+	default:
+		return MAX_HEAD;
+	}
+}
+
+/* Room for bytes more at the end of a buffer, or NULL. */
+static uint8_t *reserve(msgpack_sbuffer *out, size_t bytes)
+{
+	size_t size = out->alloc ? out->alloc : 1024;
+	char *data;
+
+	if (out->size + bytes > out->alloc) {
+		while (size < out->size + bytes)
+			size *= 2;
+		data = realloc(out->data, size);
+		if (!data)
+			return NULL;
+		out->data = data;
+		out->alloc = size;
+	}
+	return (uint8_t *)out->data + out->size;
+}
+
+bool encode_event(msgpack_sbuffer *out, const struct event_desc *event, uint64_t time_us,
 		  const struct value *values)
 {
-	msgpack_packer pk;
-	unsigned int present = 0;
+	size_t bound = 32;
+	unsigned int present = 1;
+	struct writer w;
 
-	msgpack_packer_init(&pk, out, msgpack_sbuffer_write);
-	for (unsigned int i = 0; i < event->n_fields; i++)
-		present += values[i].state != VALUE_ABSENT;
-	msgpack_pack_map(&pk, present + 1);
-	pack_key(&pk, "time_us");
-	msgpack_pack_uint64(&pk, time_us);
 	for (unsigned int i = 0; i < event->n_fields; i++) {
 		if (values[i].state == VALUE_ABSENT)
 			continue;
-		pack_key(&pk, event->fields[i].name);
-		pack_value(&pk, event->fields[i].type, &values[i]);
+		present++;
+		bound += MAX_HEAD + event->fields[i].name_len +
+			 value_bound(event->fields[i].type, &values[i]);
 	}
+	w.at = reserve(out, bound);
+	if (!w.at)
+		return false;
+	if (present < 16)
+		*w.at++ = (uint8_t)(0x80 | present);
+	else
+		put_be(&w, 0xde, present, 2);
+	put_str(&w, "time_us", 7);
+	put_unsigned(&w, time_us);
+	for (unsigned int i = 0; i < event->n_fields; i++) {
+		if (values[i].state == VALUE_ABSENT)
+			continue;
+		put_str(&w, event->fields[i].name, event->fields[i].name_len);
+		put_value(&w, event->fields[i].type, &values[i]);
+	}
+	out->size = (size_t)(w.at - (uint8_t *)out->data);
+	return true;
 }
 
 size_t encode_message_begin(msgpack_sbuffer *out, const char *node, uint64_t run, uint32_t pid,

@@ -54,8 +54,9 @@ struct value {
 	};
 };
 
-/* One event: a map of time_us and the event's fields (values[i] belongs to event->fields[i]). */
-void encode_event(msgpack_sbuffer *out, const struct event_desc *event, uint64_t time_us,
+/* One event: a map of time_us and the event's fields (values[i] belongs to event->fields[i]).
+ * Returns false, having added nothing, when memory is lacking. */
+bool encode_event(msgpack_sbuffer *out, const struct event_desc *event, uint64_t time_us,
 		  const struct value *values);
 
 /* The envelope up to its events. lost = 0 leaves the key out. Returns the place that

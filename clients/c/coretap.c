@@ -6,6 +6,8 @@
 #include <time.h>
 
 #include "coretap.h"
+#include "filler.h"
+#include "position.h"
 #include "tracker.h"
 #include "transport.h"
 
@@ -22,8 +24,13 @@
 #define AWAY_MS 1250
 #define GRACE_MS 250
 
+#define POSITION_MS 100	     /* how often the position is written while events come */
+#define POSITION_RETRY_MS 1000 /* how often when that fails */
+
 struct link {
 	struct tracker *tracker; /* NULL = this socket is not needed */
+	struct filler *filler;	 /* NULL = gaps are not filled */
+	bool filling;		 /* a message is held until what precedes it is here */
 	int64_t stale_at;	 /* when silence becomes CORETAP_STALE */
 	bool told;		 /* STALE or STOPPING was the last that was told */
 	bool graced;		 /* this silence was given its grace */
@@ -40,7 +47,20 @@ struct coretap {
 	struct filter filter;
 	struct coretap_event event;
 	struct json json;
-	uint64_t counters[CORETAP_COUNT_MALFORMED + 1];
+	uint64_t counters[CORETAP_COUNT_REPLAYED + 1];
+
+	bool replay; /* gaps are to be filled */
+	bool since_wanted;
+	uint64_t since;
+
+	char *position; /* path, NULL = none is kept */
+	bool by_hand;	/* only coretap_commit writes it */
+	bool moved;	/* since it was written */
+	int64_t written_at;
+	struct json position_text;
+
+	void (*observe)(void *arg, const struct coretap_message *message);
+	void *observe_arg;
 };
 
 const char *coretap_version(void)
@@ -69,8 +89,10 @@ const char *coretap_strerror(int error)
 		return "the field has another type";
 	case ERANGE:
 		return "the number does not fit";
+	case EBADMSG:
+		return "not a position file";
 	default:
-		return error < 0 ? "system error" : "no error";
+		return error < 0 ? strerror(-error) : "no error";
 	}
 }
 
@@ -95,6 +117,7 @@ int coretap_open(const char *address, struct coretap **out)
 		return err;
 	}
 	tap->event.json = &tap->json;
+	tap->replay = true;
 	coretap_set_memory(tap, DEFAULT_MEMORY);
 	*out = tap;
 	return 0;
@@ -105,12 +128,16 @@ void coretap_close(struct coretap *tap)
 	if (!tap)
 		return;
 	transport_close(tap->transport);
-	for (int i = 0; i < N_SOCKETS; i++)
+	for (int i = 0; i < N_SOCKETS; i++) {
+		filler_free(tap->links[i].filler);
 		tracker_free(tap->links[i].tracker);
+	}
 	for (size_t i = 0; i < tap->filter.n_names; i++)
 		free(tap->filter.names[i]);
 	free(tap->filter.names);
 	json_free(&tap->json);
+	json_free(&tap->position_text);
+	free(tap->position);
 	free(tap);
 }
 
@@ -124,6 +151,46 @@ int coretap_set_memory(struct coretap *tap, uint64_t bytes)
 		messages = 1;
 	transport_set_backlog(tap->transport, messages > INT_MAX ? INT_MAX : (int)messages);
 	return 0;
+}
+
+int coretap_set_replay(struct coretap *tap, int on)
+{
+	if (tap->filter.n_names)
+		return -EBUSY;
+	tap->replay = on;
+	return 0;
+}
+
+int coretap_since(struct coretap *tap, uint64_t time_us)
+{
+	if (tap->started)
+		return -EBUSY;
+	tap->since_wanted = true;
+	tap->since = time_us;
+	return 0;
+}
+
+int coretap_set_position(struct coretap *tap, const char *path)
+{
+	char *copy;
+
+	if (tap->started)
+		return -EBUSY;
+	if (strlen(path) + sizeof(".new") > PATH_MAX)
+		return -ENAMETOOLONG;
+	copy = strdup(path);
+	if (!copy)
+		return -ENOMEM;
+	free(tap->position);
+	tap->position = copy;
+	return 0;
+}
+
+void coretap_observe(struct coretap *tap,
+		     void (*observe)(void *arg, const struct coretap_message *message), void *arg)
+{
+	tap->observe = observe;
+	tap->observe_arg = arg;
 }
 
 /* The sockets that can carry what a topic or prefix stands for. */
@@ -181,6 +248,11 @@ int coretap_subscribe(struct coretap *tap, const char *topic)
 			link->tracker = tracker_new((enum socket_id)i, &tap->filter, tap->counters);
 		if (!link->tracker)
 			return -ENOMEM;
+		if (tap->replay && !link->filler)
+			link->filler = filler_new(tap->transport, (enum socket_id)i, link->tracker,
+						  &tap->filter);
+		if (tap->replay && !link->filler)
+			return -ENOMEM;
 		err = transport_subscribe(tap->transport, (enum socket_id)i, topic);
 		if (err)
 			return err;
@@ -188,28 +260,173 @@ int coretap_subscribe(struct coretap *tap, const char *topic)
 	return 0;
 }
 
-/* Asks for the status last: a publisher takes subscriptions in order, so when the first status
- * comes, everything after it comes too, and its heads are the place to count from. */
+/* Whether more than one topic of a socket is subscribed to, as far as can be known. */
+static bool several_topics(const struct filter *filter, enum socket_id id)
+{
+	const char *only = NULL;
+
+	for (size_t i = 0; i < filter->n_names; i++) {
+		const char *name = filter->names[i];
+		size_t length = strlen(name);
+		bool needed[N_SOCKETS] = { false };
+
+		needed_sockets(name, needed);
+		if (!needed[id] || !strncmp(name, "bridge.", 7))
+			continue;
+		if (!length || name[length - 1] == '.' || (only && strcmp(only, name)))
+			return true;
+		only = name;
+	}
+	return false;
+}
+
+static void collect_trackers(const struct coretap *tap, struct tracker *trackers[N_SOCKETS])
+{
+	for (int i = 0; i < N_SOCKETS; i++)
+		trackers[i] = tap->links[i].tracker;
+}
+
+static int start_link(struct coretap *tap, enum socket_id id)
+{
+	struct link *link = &tap->links[id];
+	const char *node;
+	uint64_t run;
+	int err = 0;
+
+	if (link->filler && several_topics(&tap->filter, id)) {
+		tracker_set_whole(link->tracker, true);
+		err = transport_subscribe(tap->transport, id, "");
+	}
+	tracker_last(link->tracker, &node, &run);
+	if (tap->since_wanted && link->filler && !run)
+		filler_want_since(link->filler, tap->since);
+	/* The status last: a publisher takes subscriptions in order, so when the first status
+	 * comes, everything after it comes too, and its heads are the place to count from. */
+	if (!err)
+		err = transport_subscribe(tap->transport, id, TOPIC_STATUS);
+	if (!err)
+		err = transport_subscribe(tap->transport, id, TOPIC_STOPPING);
+	link->stale_at = tap->looked_at + STALE_MS;
+	return err;
+}
+
 static int start(struct coretap *tap)
 {
+	struct tracker *trackers[N_SOCKETS];
+	int err = 0;
+
 	if (!tap->filter.n_names)
 		return -EINVAL;
 	tap->looked_at = now_ms();
-	for (int i = 0; i < N_SOCKETS; i++) {
-		int err;
+	collect_trackers(tap, trackers);
+	if (tap->position)
+		err = position_load(tap->position, trackers);
+	for (int i = 0; i < N_SOCKETS && !err; i++)
+		if (tap->links[i].tracker)
+			err = start_link(tap, (enum socket_id)i);
+	tap->started = !err;
+	return err;
+}
 
-		if (!tap->links[i].tracker)
-			continue;
-		err = transport_subscribe(tap->transport, (enum socket_id)i, TOPIC_STATUS);
-		if (!err)
-			err = transport_subscribe(tap->transport, (enum socket_id)i,
-						  TOPIC_STOPPING);
-		if (err)
-			return err;
-		tap->links[i].stale_at = tap->looked_at + STALE_MS;
+static int write_position(struct coretap *tap)
+{
+	struct tracker *trackers[N_SOCKETS];
+	int err;
+
+	collect_trackers(tap, trackers);
+	err = position_save(tap->position, trackers, &tap->position_text);
+	tap->position_text.failed = false;
+	tap->written_at = now_ms() + (err ? POSITION_RETRY_MS : 0);
+	tap->moved = err;
+	return err;
+}
+
+int coretap_commit(struct coretap *tap)
+{
+	tap->by_hand = true;
+	return tap->position && tap->started && tap->moved ? write_position(tap) : 0;
+}
+
+/* Writes the position when it is time: between messages, or when nothing more is at hand. */
+static int keep_position(struct coretap *tap, bool idle)
+{
+	int64_t now;
+
+	if (!tap->position || tap->by_hand || !tap->moved)
+		return 0;
+	now = now_ms();
+	if (now - tap->written_at < (idle ? 0 : POSITION_MS))
+		return 0;
+	return write_position(tap);
+}
+
+static void heard(struct coretap *tap, struct link *link)
+{
+	tap->looked_at = now_ms();
+	link->stale_at = tap->looked_at + STALE_MS;
+	if (link->told)
+		link->alive = true;
+	link->told = false;
+	link->graced = false;
+}
+
+/* Gives a message to the stream. Returns 1 when it was taken, or is held until what precedes it is
+ * here. */
+static int give(struct coretap *tap, struct link *link, enum origin origin,
+		const struct frame *topic, const struct frame *body)
+{
+	int got = tracker_take(link->tracker, origin, topic->data, topic->length, body->data,
+			       body->length);
+
+	if (got < 0)
+		return got;
+	tap->moved = true;
+	if (got == TRACKER_MISSING) {
+		transport_hold(tap->transport, (enum socket_id)(link - tap->links));
+		filler_begin(link->filler, tap->looked_at);
+		link->filling = true;
 	}
-	tap->started = true;
-	return 0;
+	return 1;
+}
+
+static int take_live(struct coretap *tap, struct link *link, enum socket_id id)
+{
+	struct frame topic, body;
+	unsigned int n_frames;
+	int got = transport_receive(tap->transport, id, &topic, &body, &n_frames);
+
+	if (got <= 0)
+		return got;
+	heard(tap, link);
+	tap->current = link;
+	if (n_frames < 2) {
+		tracker_malformed(link->tracker, topic.data, topic.length, "message of one frame");
+		return 1;
+	}
+	return give(tap, link, link->filler ? ORIGIN_LIVE : ORIGIN_FINAL, &topic, &body);
+}
+
+static int fill(struct coretap *tap, struct link *link, enum socket_id id)
+{
+	struct frame topic, body;
+	int64_t now = now_ms();
+	int got = filler_step(link->filler, now);
+
+	if (got < 0 || got == FILLER_WAITS) {
+		transport_touch(tap->transport, id);
+		return got < 0 ? got : 0;
+	}
+	if (filler_heard(link->filler) + STALE_MS > link->stale_at)
+		link->stale_at = filler_heard(link->filler) + STALE_MS;
+	tap->looked_at = now;
+	tap->moved = true;
+	tap->current = link;
+	if (got == FILLER_TELLS)
+		return 1;
+	link->filling = false;
+	link->stale_at = now + STALE_MS;
+	transport_release(tap->transport, id, &topic, &body);
+	return give(tap, link, ORIGIN_FINAL, &topic, &body);
 }
 
 /* Looks at each socket once, in turn. Returns 1 with tap->current set when a message was taken. */
@@ -218,32 +435,19 @@ static int take_message(struct coretap *tap)
 	for (unsigned int i = 0; i < N_SOCKETS; i++) {
 		enum socket_id id = (tap->turn + i) % N_SOCKETS;
 		struct link *link = &tap->links[id];
-		struct frame topic, body;
-		unsigned int n_frames;
 		int got;
 
 		if (!link->tracker)
 			continue;
-		got = transport_receive(tap->transport, id, &topic, &body, &n_frames);
+		got = link->filling ? fill(tap, link, id) : take_live(tap, link, id);
 		if (got < 0)
 			return got;
 		if (!got)
 			continue;
 		tap->turn = id + 1;
-		tap->looked_at = now_ms();
-		link->stale_at = tap->looked_at + STALE_MS;
-		if (link->told)
-			link->alive = true;
-		link->told = false;
-		link->graced = false;
-		tap->current = link;
-		if (n_frames < 2) {
-			tracker_malformed(link->tracker, topic.data, topic.length,
-					  "message of one frame");
-			return 1;
-		}
-		got = tracker_take(link->tracker, topic.data, topic.length, body.data, body.length);
-		return got < 0 ? got : 1;
+		if (tap->observe && tracker_message(link->tracker))
+			tap->observe(tap->observe_arg, tracker_message(link->tracker));
+		return 1;
 	}
 	return 0;
 }
@@ -265,7 +469,7 @@ static bool next_of_current(struct coretap *tap)
 
 	if (!link)
 		return false;
-	if (link->alive) {
+	if (link->alive && !link->filling) {
 		link->alive = false;
 		set_notice(tap, CORETAP_ALIVE, link);
 		return true;
@@ -277,6 +481,29 @@ static bool next_of_current(struct coretap *tap)
 	}
 	tap->current = NULL;
 	return false;
+}
+
+static void wait_until(int *wait_ms, int64_t now, int64_t when)
+{
+	int64_t left = when > now ? when - now : 0;
+
+	if (*wait_ms < 0 || *wait_ms > left)
+		*wait_ms = left > INT_MAX ? INT_MAX : (int)left;
+}
+
+/* *wait_ms is cut down to when a filler has something to do although nothing arrives. */
+static void tend_fillers(struct coretap *tap, int64_t now, int *wait_ms)
+{
+	for (int i = 0; i < N_SOCKETS; i++) {
+		struct link *link = &tap->links[i];
+
+		if (!link->filler)
+			continue;
+		if (!link->filling)
+			filler_idle(link->filler, now);
+		if (filler_deadline(link->filler) < INT64_MAX)
+			wait_until(wait_ms, now, filler_deadline(link->filler));
+	}
 }
 
 /* Whether a socket has just become stale. *wait_ms is cut down to when the next one may. */
@@ -297,8 +524,7 @@ static bool next_stale(struct coretap *tap, int64_t now, int *wait_ms)
 			tracker_last(link->tracker, &tap->event.node, &tap->event.run);
 			return true;
 		}
-		if (*wait_ms < 0 || *wait_ms > link->stale_at - now)
-			*wait_ms = (int)(link->stale_at - now);
+		wait_until(wait_ms, now, link->stale_at);
 	}
 	return false;
 }
@@ -306,6 +532,7 @@ static bool next_stale(struct coretap *tap, int64_t now, int *wait_ms)
 int coretap_next(struct coretap *tap, const struct coretap_event **event, int timeout_ms)
 {
 	int64_t deadline = -1;
+	bool quiet[N_SOCKETS];
 	int err;
 
 	*event = &tap->event;
@@ -320,7 +547,9 @@ int coretap_next(struct coretap *tap, const struct coretap_event **event, int ti
 
 		if (next_of_current(tap))
 			return 1;
-		got = take_message(tap);
+		got = keep_position(tap, false);
+		if (!got)
+			got = take_message(tap);
 		if (got < 0)
 			return got;
 		if (got)
@@ -333,9 +562,15 @@ int coretap_next(struct coretap *tap, const struct coretap_event **event, int ti
 		if (next_stale(tap, now, &wait_ms))
 			return 1;
 		tap->looked_at = now;
+		tend_fillers(tap, now, &wait_ms);
+		err = keep_position(tap, true);
+		if (err)
+			return err;
 		if (now >= deadline)
 			return 0;
-		err = transport_wait(tap->transport, wait_ms);
+		for (int i = 0; i < N_SOCKETS; i++)
+			quiet[i] = tap->links[i].filling;
+		err = transport_wait(tap->transport, quiet, wait_ms);
 		if (err)
 			return err;
 		/* Time that was spent waiting as long as asked for was spent looking. */
@@ -359,5 +594,5 @@ int coretap_fd(struct coretap *tap)
 
 uint64_t coretap_count(const struct coretap *tap, enum coretap_counter which)
 {
-	return which <= CORETAP_COUNT_MALFORMED ? tap->counters[which] : 0;
+	return which <= CORETAP_COUNT_REPLAYED ? tap->counters[which] : 0;
 }

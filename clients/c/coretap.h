@@ -12,9 +12,11 @@
  *			...
  *	coretap_close(tap);
  *
- * Events come one at a time and in the publisher's order. Whatever was missed is told in the same
- * sequence, at the place where it is missing, as a notice: an event of another kind than
- * CORETAP_EVENT. A stream without CORETAP_GAP, CORETAP_LOST and CORETAP_NEW_RUN is complete.
+ * Events come one at a time and in the publisher's order. What did not arrive, because this process
+ * was too slow, a connection broke or coretapd was restarted, is fetched from coretapd's replay and
+ * comes at its place, without duplicates. What nobody has any more is told in the same sequence, at
+ * the place where it is missing, as a notice: an event of another kind than CORETAP_EVENT. A stream
+ * without CORETAP_GAP, CORETAP_LOST and CORETAP_NEW_RUN is complete.
  *
  * Functions that can fail return 0 or more for success and a negative errno value for an error; the
  * values stand with each function, coretap_strerror says them in words.
@@ -45,14 +47,18 @@ enum coretap_kind {
 	/* Something the node did: topic, node, run, seq, n, pid, time_us and the topic's fields. */
 	CORETAP_EVENT,
 
-	/* Messages of a topic did not arrive: topic, node, run, and the numbers first to last of
-	 * the firings that they accounted for. Without replay they are gone. */
+	/* Messages of a topic did not arrive, and replay does not have them: topic, node, run, and
+	 * the numbers first to last of the firings that they accounted for. They are missing for
+	 * good. Where replay is off this is told at once; where it does not answer, after five
+	 * seconds, and then at once until it does. */
 	CORETAP_GAP,
 	/* Firings that coretapd itself could not get, because the kernel's ring was full: topic,
 	 * node, run, first to last. No replay has them. */
 	CORETAP_LOST,
-	/* The numbering began anew, so continuity was lost: node, run (the new one), old_run.
-	 * What follows is treated as after joining. Each socket tells its own. */
+	/* The numbering began anew, so continuity was lost: node, run (the new one), old_run. What
+	 * replay has of the old run came before this. What follows begins with number 1, and what
+	 * of that did not arrive is a gap; only without replay it is treated as after joining. Each
+	 * socket tells its own. */
 	CORETAP_NEW_RUN,
 	/* A message of a run that has ended was dropped: node, run (the current one), old_run. Told
 	 * once for each old run. */
@@ -68,6 +74,9 @@ enum coretap_kind {
 	/* A frame that breaks the wire protocol was dropped: reason, and topic as far as it is one.
 	 * The stream goes on with the next good frame, which tells the gap. */
 	CORETAP_MALFORMED,
+	/* What coretap_since asks for could not be had: node, reason. The stream begins with what
+	 * comes next. */
+	CORETAP_NO_REPLAY,
 
 	/* The bridge's own account, once a second from each socket: node, run, time_us, n, and as
 	 * fields everything in it. Only for those who subscribe to "bridge.status". */
@@ -87,7 +96,8 @@ enum coretap_counter {
 	CORETAP_COUNT_LOST,	  /* firings that the bridge told as lost */
 	CORETAP_COUNT_DUPLICATES, /* messages dropped because they had come before */
 	CORETAP_COUNT_OLD_RUN,	  /* messages dropped because their run had ended */
-	CORETAP_COUNT_MALFORMED	  /* messages dropped because they break the protocol */
+	CORETAP_COUNT_MALFORMED,  /* messages dropped because they break the protocol */
+	CORETAP_COUNT_REPLAYED	  /* events that replay brought */
 };
 
 /* Version of the library, "1.2.3". */
@@ -98,9 +108,10 @@ CORETAP_EXPORT const char *coretap_strerror(int error);
 
 /* Opens a handle for the coretapd at an address; nothing is connected yet.
  *
- *	tcp://HOST:PORT             PORT is the base port, as coretapd --port has it: low-frequency
- *topics there, high-frequency ones at PORT + 1, replay at PORT + 2 ipc:///run/coretap/NAME     the
- *directory that holds low.sock, high.sock and replay.sock
+ *	tcp://HOST:PORT             PORT is the base port, as coretapd --port has it:
+ *	                            low-frequency topics there, high-frequency ones at PORT + 1,
+ *	                            replay at PORT + 2
+ *	ipc:///run/coretap/NAME     the directory that holds low.sock, high.sock and replay.sock
  *
  * NULL stands for CORETAP_DEFAULT_ADDRESS. The caller closes *tap with coretap_close.
  * Errors: -EINVAL (not an address), -ENAMETOOLONG, -ENOMEM, -EMFILE. */
@@ -116,6 +127,10 @@ CORETAP_EXPORT void coretap_close(struct coretap *tap);
  * takes the bound away. Before the first coretap_subscribe, else -EBUSY. */
 CORETAP_EXPORT int coretap_set_memory(struct coretap *tap, uint64_t bytes);
 
+/* Whether gaps are filled from replay: 1, the default, or 0. Before the first coretap_subscribe,
+ * else -EBUSY. */
+CORETAP_EXPORT int coretap_set_replay(struct coretap *tap, int on);
+
 /* Asks for events, and connects the socket that has them if it is not connected yet. topic is
  *
  *	"mempool.removed"   one topic
@@ -123,16 +138,43 @@ CORETAP_EXPORT int coretap_set_memory(struct coretap *tap, uint64_t bytes);
  *	""                  everything that this coretapd publishes
  *	"bridge.status"     CORETAP_STATUS events too (they are watched in any case)
  *
+ * Order holds among all topics of a socket. So that it does when something was fetched from replay,
+ * a socket with more than one of the topics is received whole, and the rest passed over.
+ *
  * A topic that the library does not know is asked for on both sockets: coretapd can be given more
  * tracepoints than the built-in ones. What exists but is not published (--only, --exclude) stays
- *silent. Call it as often as needed before the first coretap_next or coretap_fd. Errors: -EINVAL
- *(not a topic), -EBUSY (too late), -ENOMEM, -EMFILE. */
+ * silent. Call it as often as needed before the first coretap_next or coretap_fd.
+ * Errors: -EINVAL (not a topic), -EBUSY (too late), -ENOMEM, -EMFILE. */
 CORETAP_EXPORT int coretap_subscribe(struct coretap *tap, const char *topic);
+
+/* Where to begin, instead of with what happens next: with everything that replay still has from a
+ * time on (Unix microseconds, 0 = the oldest), and then go on. Order holds in each socket. Before the
+ * first coretap_next, else -EBUSY. */
+CORETAP_EXPORT int coretap_since(struct coretap *tap, uint64_t time_us);
+
+/* Keeps the place in a file, and begins where the file says: with everything after the last event
+ * that was taken. A file that does not exist yet is made; then coretap_since holds, if given.
+ *
+ * An event counts as taken with the next call of coretap_next. The file is written when nothing
+ * more is at hand, and at least every 100 ms; a process that is killed in between gets up to that
+ * much again. Who needs more calls coretap_commit after each event or batch that is safe, and once
+ * before the first coretap_next: from then on only coretap_commit writes the file, and nothing is
+ * missed, whenever the process is killed; nothing comes twice if taking events and coretap_commit
+ * cannot be divided, and else at most what came since the last one.
+ *
+ * Several processes need a file each. Before the first coretap_next, else -EBUSY; -ENOMEM,
+ * -ENAMETOOLONG. A file that is no position is told by the first coretap_next: -EBADMSG. */
+CORETAP_EXPORT int coretap_set_position(struct coretap *tap, const char *path);
+
+/* Writes the position now, the last event returned included. Returns 0 or -errno of the file. Not
+ * synced to the disk: it outlives this process and coretapd's journal, which does not outlive a
+ * reboot. */
+CORETAP_EXPORT int coretap_commit(struct coretap *tap);
 
 /* Gets the next event or notice, waiting up to timeout_ms (0: not at all, -1: for ever).
  * Returns 1 with *event set, which lives until the next call with this handle; 0 when nothing came
  * in time; -EINTR when a signal arrived, call again; -EINVAL when nothing was subscribed to;
- * -ENOMEM. Connections are made and repaired in the background: a publisher that is not there is no
+ * -ENOMEM; errors of the position's file. Connections are made and repaired in the background: a publisher that is not there is no
  * error, it is told as CORETAP_STALE. But only inside this function is silence noticed, and are
  * subscriptions renewed after the publisher was away: do not stay out of it for long. */
 CORETAP_EXPORT int coretap_next(struct coretap *tap, const struct coretap_event **event,

@@ -297,6 +297,7 @@ static void json_notice(struct json *json, const struct coretap_event *event)
 		[CORETAP_NEW_RUN] = "new_run",	 [CORETAP_OLD_RUN] = "old_run",
 		[CORETAP_STALE] = "stale",	 [CORETAP_ALIVE] = "alive",
 		[CORETAP_STOPPING] = "stopping", [CORETAP_MALFORMED] = "malformed",
+		[CORETAP_NO_REPLAY] = "no_replay",
 	};
 	const struct {
 		const char *name, *text;

@@ -2,10 +2,20 @@
 #ifndef CORETAP_EVENT_H
 #define CORETAP_EVENT_H
 
-#include "../../protocol/decode.h"
+#include "../../protocol/json.h"
 #include "coretap.h"
 
 #define MAX_TOPIC 96 /* bytes of a topic, a limit of this library against rogue publishers */
+
+/* A message as it came. */
+struct coretap_message {
+	enum socket_id socket;
+	const char *topic;
+	size_t topic_length;
+	const void *body;
+	size_t body_length;
+	const struct message_body *decoded;
+};
 
 struct coretap_event {
 	enum coretap_kind kind;
@@ -21,6 +31,11 @@ struct coretap_event {
 	uint64_t index;			    /* CORETAP_EVENT: its place there */
 	struct json *json;		    /* the handle's buffer */
 };
+
+/* Has a function called with each message that is passed on, once and in order, before its events
+ * are. For the command only: not exported. */
+void coretap_observe(struct coretap *tap,
+		     void (*observe)(void *arg, const struct coretap_message *message), void *arg);
 
 /* Whether a topic has only letters, digits, '_', '-' and '.', and is neither empty nor too long. */
 bool topic_valid(const char *topic, size_t length);

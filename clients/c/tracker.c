@@ -3,6 +3,7 @@
  * An address normally carries one node. A forwarder may merge several, so everything is kept for
  * each label; runs of different labels have nothing to do with each other. */
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,7 +15,11 @@
 
 struct topic {
 	struct topic *after;
-	uint64_t next; /* number of the next firing; 0 = not known yet, the first message tells */
+	/* Number of the next firing that is to be told; 0 = not known yet, the first message tells.
+	 */
+	uint64_t next;
+	uint64_t at; /* position up to which this topic was taken */
+	bool partial; /* next may stand within a message: it comes from a saved position */
 	const struct event_desc *desc;
 	size_t length;
 	char name[];
@@ -23,6 +28,8 @@ struct topic {
 struct node {
 	struct node *after;
 	uint64_t run;
+	uint64_t n; /* position up to which everything wanted was taken */
+	bool fresh; /* the run is known from its beginning: topics start with 1 */
 	uint64_t told_old_run; /* OLD_RUN was told for this one */
 	struct topic *topics;
 	unsigned int n_topics;
@@ -39,6 +46,7 @@ enum pending {
 	PENDING_LOST = 16,
 	PENDING_STATUS = 32,
 	PENDING_STOPPING = 64,
+	PENDING_NO_REPLAY = 128,
 };
 
 struct tracker {
@@ -47,6 +55,10 @@ struct tracker {
 	uint64_t *counters;
 	struct node *nodes;
 	unsigned int n_nodes;
+	bool whole;
+	bool want_past;
+	bool replay_off; /* the last status said so */
+	struct missing missing;
 
 	unsigned int pending; /* enum pending */
 	struct node *node;    /* of the message taken */
@@ -54,6 +66,8 @@ struct tracker {
 	uint64_t old_run, gap_first, gap_last;
 	struct message_body message;
 	uint64_t index;
+	bool taken; /* message is passed on */
+	struct coretap_message frames;
 	struct status_body status;
 	struct cursor heads;
 	char reason[DECODE_REASON];
@@ -86,6 +100,16 @@ struct tracker *tracker_new(enum socket_id socket, const struct filter *filter, 
 	return tracker;
 }
 
+void tracker_set_whole(struct tracker *tracker, bool whole)
+{
+	tracker->whole = whole;
+}
+
+void tracker_want_past(struct tracker *tracker)
+{
+	tracker->want_past = true;
+}
+
 static void free_topics(struct node *node)
 {
 	while (node->topics) {
@@ -115,6 +139,7 @@ void tracker_malformed(struct tracker *tracker, const char *topic, size_t topic_
 		       const char *reason)
 {
 	tracker->pending |= PENDING_MALFORMED;
+	tracker->taken = false;
 	tracker->message.events.left = 0;
 	tracker->heads.left = 0;
 	tracker->bad_topic[0] = '\0';
@@ -151,11 +176,10 @@ static struct node *find_node(struct tracker *tracker, const char *label, size_t
 	return node;
 }
 
-static struct topic *find_topic(struct node *node, const char *name, size_t length, int *err)
+static struct topic *lookup_topic(struct node *node, const char *name, size_t length)
 {
 	struct topic **link = &node->topics, *topic;
 
-	*err = 0;
 	for (; *link; link = &(*link)->after) {
 		topic = *link;
 		if (topic->length != length || memcmp(topic->name, name, length))
@@ -166,8 +190,17 @@ static struct topic *find_topic(struct node *node, const char *name, size_t leng
 		node->topics = topic;
 		return topic;
 	}
-	if (node->n_topics == MAX_TOPICS)
-		return NULL;
+	return NULL;
+}
+
+/* Finds or adds. NULL with 0 in *err: there are too many. */
+static struct topic *find_topic(struct node *node, const char *name, size_t length, int *err)
+{
+	struct topic *topic = lookup_topic(node, name, length);
+
+	*err = 0;
+	if (topic || node->n_topics == MAX_TOPICS)
+		return topic;
 	topic = calloc(1, sizeof(*topic) + length + 1);
 	if (!topic) {
 		*err = -ENOMEM;
@@ -176,32 +209,58 @@ static struct topic *find_topic(struct node *node, const char *name, size_t leng
 	memcpy(topic->name, name, length);
 	topic->length = length;
 	topic->desc = catalogue_find(name, length);
+	topic->next = node->fresh;
 	topic->after = node->topics;
 	node->topics = topic;
 	node->n_topics++;
 	return topic;
 }
 
-/* Takes the run of a message: false when the message is of an old one. */
-static bool enter_run(struct tracker *tracker, struct node *node, uint64_t run)
+static void start_run(struct tracker *tracker, struct node *node, uint64_t run, uint64_t n,
+		      bool fresh)
 {
-	if (run == node->run)
-		return true;
-	tracker->old_run = run;
-	if (run < node->run) {
-		tracker->counters[CORETAP_COUNT_OLD_RUN]++;
-		if (node->told_old_run != run)
-			tracker->pending |= PENDING_OLD_RUN;
-		node->told_old_run = run;
-		return false;
-	}
 	if (node->run) {
 		tracker->old_run = node->run;
 		tracker->pending |= PENDING_NEW_RUN;
 	}
 	node->run = run;
+	node->n = n;
+	node->fresh = fresh;
 	free_topics(node);
-	return true;
+}
+
+/* Says what is missing before a message of a run, the last position before it being `before`. */
+static int set_missing(struct tracker *tracker, const struct node *node, uint64_t run,
+		       uint64_t before, uint64_t after)
+{
+	tracker->missing = (struct missing){
+		.run = node->run, .after = after, .message_run = run, .before = before
+	};
+	tracker->want_past = false;
+	return TRACKER_MISSING;
+}
+
+/* Takes the run of a message; n is the last position before it. Returns 0, TRACKER_MISSING, or -1
+ * when the message is not to be taken. */
+static int enter_run(struct tracker *tracker, struct node *node, enum origin origin, uint64_t run,
+		     uint64_t n)
+{
+	if (run == node->run)
+		return 0;
+	if (origin == ORIGIN_REPLAY)
+		return -1;
+	if (run < node->run) {
+		tracker->old_run = run;
+		tracker->counters[CORETAP_COUNT_OLD_RUN]++;
+		if (node->told_old_run != run)
+			tracker->pending |= PENDING_OLD_RUN;
+		node->told_old_run = run;
+		return -1;
+	}
+	if (origin == ORIGIN_LIVE && (node->run || tracker->want_past))
+		return set_missing(tracker, node, run, n, node->n);
+	start_run(tracker, node, run, n, false);
+	return 0;
 }
 
 /* Whether a key of heads is a topic that is subscribed to. */
@@ -222,12 +281,44 @@ static bool wants_status(const struct filter *filter)
 	return false;
 }
 
-static int take_status(struct tracker *tracker, const char *name, size_t length, const void *body,
-		       size_t body_length, unsigned int last)
+/* From where the topics that are behind a status have to be asked for; UINT64_MAX = none is. */
+static uint64_t behind_heads(const struct tracker *tracker, struct node *node,
+			     const struct status_body *status)
+{
+	struct cursor heads = status->heads;
+	struct item key, head;
+	uint64_t after = UINT64_MAX;
+
+	while (cursor_pair(&heads, &key, &head)) {
+		struct topic *topic;
+
+		if (!is_tracked(tracker, &key))
+			continue;
+		topic = lookup_topic(node, (const char *)key.data, key.length);
+		if (topic && topic->next && topic->next <= head.number && topic->at < after)
+			after = topic->at;
+		if (!topic && node->fresh && head.number)
+			after = 0;
+	}
+	return tracker->whole && status->n > node->n && node->n < after ? node->n : after;
+}
+
+static void note_replay(struct tracker *tracker, const struct status_body *status)
+{
+	struct cursor hint = item_elements(&status->map);
+	struct item replay;
+
+	decode_field(&status->map, &hint, "replay", 6, &replay);
+	tracker->replay_off = item_is(&replay, "off");
+}
+
+static int take_status(struct tracker *tracker, enum origin origin, const char *name, size_t length,
+		       const void *body, size_t body_length, unsigned int last)
 {
 	struct status_body *status = &tracker->status;
 	struct node *node;
 	struct item key;
+	uint64_t after;
 	int err = decode_status(body, body_length, status, tracker->reason);
 
 	if (err) {
@@ -248,34 +339,84 @@ static int take_status(struct tracker *tracker, const char *name, size_t length,
 		return err;
 	}
 	tracker->node = node;
-	if (!enter_run(tracker, node, status->run))
-		return 0;
+	note_replay(tracker, status);
+	err = enter_run(tracker, node, origin, status->run, status->n);
+	if (!err && origin == ORIGIN_LIVE) {
+		after = behind_heads(tracker, node, status);
+		if (after < UINT64_MAX)
+			err = set_missing(tracker, node, status->run, status->n, after);
+	}
+	if (err)
+		return err == TRACKER_MISSING ? err : 0;
 
 	struct cursor heads = status->heads;
 	struct item head;
 
-	while (cursor_pair(&heads, &key, &head))
-		if (is_tracked(tracker, &key) &&
-		    !find_topic(node, (const char *)key.data, key.length, &err)) {
+	while (cursor_pair(&heads, &key, &head)) {
+		struct topic *topic;
+
+		if (!is_tracked(tracker, &key))
+			continue;
+		topic = find_topic(node, (const char *)key.data, key.length, &err);
+		if (!topic) {
 			if (!err)
 				tracker_malformed(tracker, name, length, "heads: too many topics");
 			return err;
 		}
+		if (!topic->next)
+			topic->next = head.number + 1;
+		topic->at = status->n;
+	}
+	if (status->n > node->n)
+		node->n = status->n;
 	tracker->heads = status->heads;
 	tracker->pending |= last;
 	return 0;
 }
 
-int tracker_take(struct tracker *tracker, const char *name, size_t length, const void *body,
-		 size_t body_length)
+/* A message of a topic that nobody asked for only moves the position on. */
+static int pass_over(struct tracker *tracker, enum origin origin, struct node *node,
+		     const struct message_body *message, uint64_t count)
+{
+	if (message->n + count <= node->n + 1)
+		return 0;
+	if (origin == ORIGIN_LIVE && message->n > node->n + 1)
+		return set_missing(tracker, node, message->run, message->n - 1, node->n);
+	node->n = message->n + count - 1;
+	return 0;
+}
+
+/* What is left of a message that a saved position divides. */
+static void cut(struct topic *topic, struct message_body *message, struct cursor *events,
+		uint64_t *index)
+{
+	uint64_t known = topic->next - message->seq;
+	struct item event;
+
+	if (known < message->lost) {
+		message->seq += known;
+		message->lost -= known;
+		return;
+	}
+	for (*index = 0; *index < known - message->lost; ++*index)
+		cursor_element(events, &event);
+	message->seq += message->lost;
+	message->lost = 0;
+}
+
+int tracker_take(struct tracker *tracker, enum origin origin, const char *name, size_t length,
+		 const void *body, size_t body_length)
 {
 	struct message_body *message = &tracker->message;
+	const struct event_desc *desc = NULL;
 	struct topic *topic;
 	struct node *node;
+	bool wanted;
 	int err;
 
 	tracker->pending = 0;
 	tracker->index = 0;
+	tracker->taken = false;
 	message->events.left = 0;
 	tracker->heads.left = 0;
 
@@ -284,16 +425,19 @@ int tracker_take(struct tracker *tracker, const char *name, size_t length, const
 		return 0;
 	}
 	if (length == strlen(TOPIC_STATUS) && !memcmp(name, TOPIC_STATUS, length))
-		return take_status(tracker, name, length, body, body_length,
+		return take_status(tracker, origin, name, length, body, body_length,
 				   wants_status(tracker->filter) ? PENDING_STATUS : 0);
 	if (length == strlen(TOPIC_STOPPING) && !memcmp(name, TOPIC_STOPPING, length))
-		return take_status(tracker, name, length, body, body_length, PENDING_STOPPING);
+		return take_status(tracker, origin, name, length, body, body_length,
+				   PENDING_STOPPING);
 	/* A topic that begins like one of ours: libzmq compares prefixes only. */
-	if (!filter_matches(tracker->filter, name, length))
+	wanted = filter_matches(tracker->filter, name, length);
+	if (!wanted && !tracker->whole)
 		return 0;
+	if (wanted)
+		desc = catalogue_find(name, length);
 
-	err = decode_message(body, body_length, catalogue_find(name, length), message,
-			     tracker->reason);
+	err = decode_message(body, body_length, desc, message, tracker->reason);
 	if (err) {
 		tracker_malformed(tracker, name, length, tracker->reason);
 		return 0;
@@ -308,9 +452,14 @@ int tracker_take(struct tracker *tracker, const char *name, size_t length, const
 			tracker_malformed(tracker, name, length, "node: too many labels");
 		return err;
 	}
-	tracker->node = node;
-	if (!enter_run(tracker, node, message->run))
+	if (origin == ORIGIN_REPLAY && node != tracker->node)
 		return 0;
+	tracker->node = node;
+	err = enter_run(tracker, node, origin, message->run, message->n - 1);
+	if (err)
+		return err == TRACKER_MISSING ? err : 0;
+	if (!wanted)
+		return pass_over(tracker, origin, node, message, events.left);
 	topic = find_topic(node, name, length, &err);
 	if (!topic) {
 		if (!err)
@@ -320,23 +469,81 @@ int tracker_take(struct tracker *tracker, const char *name, size_t length, const
 	tracker->topic = topic;
 
 	if (topic->next && message->seq < topic->next) {
-		tracker->counters[CORETAP_COUNT_DUPLICATES]++;
-		return 0;
-	}
-	if (topic->next && message->seq > topic->next) {
+		if (!topic->partial || message->next <= topic->next) {
+			tracker->counters[CORETAP_COUNT_DUPLICATES]++;
+			return 0;
+		}
+		cut(topic, message, &events, &tracker->index);
+	} else if (topic->next && message->seq > topic->next) {
+		if (origin == ORIGIN_LIVE)
+			return set_missing(tracker, node, message->run, message->n - 1,
+					   topic->at < node->n ? topic->at : node->n);
 		tracker->pending |= PENDING_GAP;
 		tracker->gap_first = topic->next;
 		tracker->gap_last = message->seq - 1;
 		tracker->counters[CORETAP_COUNT_GAP] += message->seq - topic->next;
 	}
+	if (origin == ORIGIN_LIVE && tracker->whole && message->n > node->n + 1)
+		return set_missing(tracker, node, message->run, message->n - 1, node->n);
 	if (message->lost) {
 		tracker->pending |= PENDING_LOST;
 		tracker->counters[CORETAP_COUNT_LOST] += message->lost;
 	}
 	tracker->counters[CORETAP_COUNT_MESSAGES]++;
-	topic->next = message->next;
+	if (origin == ORIGIN_REPLAY)
+		tracker->counters[CORETAP_COUNT_REPLAYED] += events.left;
+	topic->partial = false;
+	topic->next = message->seq;
+	topic->at = message->n + tracker->index + events.left - 1;
+	if (message->n + tracker->index > node->n)
+		node->n = message->n + tracker->index - 1;
 	message->events = events;
+	tracker->frames = (struct coretap_message){
+		tracker->socket, name, length, body, body_length, message
+	};
+	tracker->taken = true;
 	return 0;
+}
+
+const struct coretap_message *tracker_message(const struct tracker *tracker)
+{
+	return tracker->taken ? &tracker->frames : NULL;
+}
+
+void tracker_missing(const struct tracker *tracker, struct missing *missing)
+{
+	*missing = tracker->missing;
+	missing->replay_off = tracker->replay_off;
+}
+
+void tracker_enter(struct tracker *tracker, uint64_t run, bool fresh)
+{
+	tracker->pending = 0;
+	tracker->taken = false;
+	tracker->heads.left = 0;
+	start_run(tracker, tracker->node, run, 0, fresh);
+}
+
+void tracker_reach(struct tracker *tracker, uint64_t n)
+{
+	if (tracker->node && n > tracker->node->n)
+		tracker->node->n = n;
+}
+
+void tracker_tell_heads(struct tracker *tracker, const struct cursor *heads)
+{
+	tracker->pending = 0;
+	tracker->taken = false;
+	tracker->heads = *heads;
+}
+
+void tracker_no_replay(struct tracker *tracker, const char *reason)
+{
+	tracker->pending = PENDING_NO_REPLAY;
+	tracker->taken = false;
+	tracker->heads.left = 0;
+	if (reason != tracker->reason)
+		snprintf(tracker->reason, sizeof(tracker->reason), "%s", reason);
 }
 
 static void start_event(const struct tracker *tracker, struct coretap_event *event,
@@ -356,32 +563,40 @@ static void start_event(const struct tracker *tracker, struct coretap_event *eve
 	}
 }
 
-/* The next topic of a status that is ahead of what was seen. */
+/* A topic of this socket that did not tell anything in a run known from its beginning. */
+static struct topic *silent_topic(struct tracker *tracker, const char *name, size_t length)
+{
+	const struct event_desc *desc = catalogue_find(name, length);
+	int err;
+
+	if (!tracker->node->fresh || !desc || desc->socket != tracker->socket)
+		return NULL;
+	return find_topic(tracker->node, name, length, &err);
+}
+
+/* The next topic that is behind the numbers of a status, or of a run's end. */
 static bool next_lost_tail(struct tracker *tracker, struct coretap_event *event)
 {
 	struct item key, head;
-	int err;
 
 	while (cursor_pair(&tracker->heads, &key, &head)) {
+		const char *name = (const char *)key.data;
 		struct topic *topic;
 
-		if (!is_tracked(tracker, &key))
+		if (!is_tracked(tracker, &key) || head.kind != ITEM_UINT ||
+		    head.number == UINT64_MAX)
 			continue;
-		/* take_status has added those that were missing. */
-		topic = find_topic(tracker->node, (const char *)key.data, key.length, &err);
-
-		uint64_t expected = topic->next, next = head.number + 1;
-
-		if (next <= expected)
-			continue;
-		topic->next = next;
-		if (!expected)
+		topic = lookup_topic(tracker->node, name, key.length);
+		if (!topic)
+			topic = silent_topic(tracker, name, key.length);
+		if (!topic || !topic->next || topic->next > head.number)
 			continue;
 		start_event(tracker, event, CORETAP_GAP);
 		event->topic = topic->name;
-		event->first = expected;
+		event->first = topic->next;
 		event->last = head.number;
-		tracker->counters[CORETAP_COUNT_GAP] += next - expected;
+		tracker->counters[CORETAP_COUNT_GAP] += head.number + 1 - topic->next;
+		topic->next = head.number + 1;
 		return true;
 	}
 	return false;
@@ -405,6 +620,9 @@ static bool next_event(struct tracker *tracker, struct coretap_event *event)
 	event->hint = item_elements(&map);
 	decode_field(&map, &event->hint, "time_us", 7, &time_us);
 	event->time_us = time_us.number;
+	tracker->topic->next = event->seq + 1;
+	if (event->n > tracker->node->n)
+		tracker->node->n = event->n;
 	tracker->counters[CORETAP_COUNT_EVENTS]++;
 	return true;
 }
@@ -435,6 +653,11 @@ bool tracker_next(struct tracker *tracker, struct coretap_event *event)
 		event->reason = tracker->reason;
 		return true;
 	}
+	if (take_pending(tracker, PENDING_NO_REPLAY)) {
+		start_event(tracker, event, CORETAP_NO_REPLAY);
+		event->reason = tracker->reason;
+		return true;
+	}
 	if (take_pending(tracker, PENDING_GAP)) {
 		start_event(tracker, event, CORETAP_GAP);
 		event->topic = tracker->topic->name;
@@ -447,6 +670,7 @@ bool tracker_next(struct tracker *tracker, struct coretap_event *event)
 		event->topic = tracker->topic->name;
 		event->first = tracker->message.seq;
 		event->last = tracker->message.seq + tracker->message.lost - 1;
+		tracker->topic->next = event->last + 1;
 		return true;
 	}
 	if (next_event(tracker, event) || next_lost_tail(tracker, event))
@@ -470,4 +694,57 @@ void tracker_last(const struct tracker *tracker, const char **node, uint64_t *ru
 {
 	*node = tracker->node ? tracker->node->label : "";
 	*run = tracker->node ? tracker->node->run : 0;
+}
+
+void tracker_save(const struct tracker *tracker, struct json *text)
+{
+	const struct node *node = tracker->node;
+
+	if (!node || !node->run)
+		return;
+	json_raw(text, socket_name(tracker->socket));
+	json_raw(text, " ");
+	json_raw(text, node->label);
+	json_raw(text, " ");
+	json_uint(text, node->run);
+	json_raw(text, " ");
+	json_uint(text, node->n);
+	json_raw(text, "\n");
+	for (const struct topic *topic = node->topics; topic; topic = topic->after) {
+		if (!topic->next)
+			continue;
+		json_raw(text, topic->name);
+		json_raw(text, " ");
+		json_uint(text, topic->next);
+		json_raw(text, "\n");
+	}
+}
+
+int tracker_restore(struct tracker *tracker, const char *label, size_t length, uint64_t run,
+		    uint64_t n)
+{
+	struct node *node;
+	int err;
+
+	node = find_node(tracker, label, length, &err);
+	if (!node)
+		return err;
+	node->run = run;
+	node->n = n;
+	tracker->node = node;
+	return 0;
+}
+
+int tracker_restore_topic(struct tracker *tracker, const char *name, size_t length, uint64_t next)
+{
+	struct topic *topic;
+	int err;
+
+	topic = find_topic(tracker->node, name, length, &err);
+	if (!topic)
+		return err;
+	topic->next = next;
+	topic->at = tracker->node->n;
+	topic->partial = true;
+	return 0;
 }

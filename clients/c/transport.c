@@ -1,4 +1,4 @@
-/* SUB sockets towards one coretapd. */
+/* SUB and REQ sockets towards one coretapd. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,12 +12,16 @@
 #include "transport.h"
 
 #define MAX_ENDPOINT 300
+#define REPLAY N_SOCKETS /* its place among the endpoints */
 
 struct transport {
 	void *context;
 	void *sockets[N_SOCKETS];
-	char endpoints[N_SOCKETS][MAX_ENDPOINT];
-	zmq_msg_t topic, body;
+	void *askers[N_SOCKETS];
+	bool asked[N_SOCKETS]; /* an answer is due, or not taken whole */
+	char endpoints[N_SOCKETS + 1][MAX_ENDPOINT];
+	zmq_msg_t topic, body; /* received last, or parts of an answer */
+	zmq_msg_t held[N_SOCKETS][2];
 	int backlog;
 	int epoll;
 };
@@ -47,7 +51,7 @@ static int parse_tcp(struct transport *transport, const char *host)
 	/* Replay has the second port after this one. */
 	if (digit == colon + 1 || port < 1 || port > 65533)
 		return -EINVAL;
-	for (int i = 0; i < N_SOCKETS; i++)
+	for (int i = 0; i <= REPLAY; i++)
 		snprintf(transport->endpoints[i], MAX_ENDPOINT, "tcp://%.*s:%lu", (int)length, host,
 			 port + (unsigned long)i);
 	return 0;
@@ -64,9 +68,9 @@ static int parse_ipc(struct transport *transport, const char *directory)
 	/* replay.sock is the longest of the names. */
 	if (length + strlen("/replay.sock") >= sizeof(((struct sockaddr_un *)0)->sun_path))
 		return -ENAMETOOLONG;
-	for (int i = 0; i < N_SOCKETS; i++)
+	for (int i = 0; i <= REPLAY; i++)
 		snprintf(transport->endpoints[i], MAX_ENDPOINT, "ipc://%.*s/%s.sock", (int)length,
-			 directory, socket_name((enum socket_id)i));
+			 directory, i == REPLAY ? "replay" : socket_name((enum socket_id)i));
 	return 0;
 }
 
@@ -89,6 +93,9 @@ int transport_open(const char *address, struct transport **out)
 	transport->epoll = -1;
 	zmq_msg_init(&transport->topic);
 	zmq_msg_init(&transport->body);
+	for (int i = 0; i < N_SOCKETS; i++)
+		for (int j = 0; j < 2; j++)
+			zmq_msg_init(&transport->held[i][j]);
 	err = parse_address(transport, address);
 	if (err)
 		goto fail;
@@ -111,11 +118,15 @@ void transport_close(struct transport *transport)
 		return;
 	zmq_msg_close(&transport->topic);
 	zmq_msg_close(&transport->body);
-	if (transport->epoll >= 0)
-		close(transport->epoll);
-	for (int i = 0; i < N_SOCKETS; i++)
+	for (int i = 0; i < N_SOCKETS; i++) {
+		for (int j = 0; j < 2; j++)
+			zmq_msg_close(&transport->held[i][j]);
+		transport_hang_up(transport, (enum socket_id)i);
 		if (transport->sockets[i])
 			zmq_close(transport->sockets[i]);
+	}
+	if (transport->epoll >= 0)
+		close(transport->epoll);
 	if (transport->context)
 		while (zmq_ctx_term(transport->context) && errno == EINTR)
 			;
@@ -187,11 +198,6 @@ int transport_subscribe(struct transport *transport, enum socket_id socket, cons
 	return 0;
 }
 
-bool transport_connected(const struct transport *transport, enum socket_id socket)
-{
-	return transport->sockets[socket] != NULL;
-}
-
 int transport_receive(struct transport *transport, enum socket_id id, struct frame *topic,
 		      struct frame *body, unsigned int *n_frames)
 {
@@ -229,41 +235,134 @@ int transport_receive(struct transport *transport, enum socket_id id, struct fra
 	return 1;
 }
 
-int transport_wait(struct transport *transport, int timeout_ms)
+void transport_hold(struct transport *transport, enum socket_id id)
 {
-	zmq_pollitem_t items[N_SOCKETS];
+	zmq_msg_move(&transport->held[id][0], &transport->topic);
+	zmq_msg_move(&transport->held[id][1], &transport->body);
+}
+
+void transport_release(struct transport *transport, enum socket_id id, struct frame *topic,
+		       struct frame *body)
+{
+	zmq_msg_move(&transport->topic, &transport->held[id][0]);
+	zmq_msg_move(&transport->body, &transport->held[id][1]);
+	*topic = (struct frame){ zmq_msg_data(&transport->topic), zmq_msg_size(&transport->topic) };
+	*body = (struct frame){ zmq_msg_data(&transport->body), zmq_msg_size(&transport->body) };
+}
+
+static int watch(struct transport *transport, void *socket, int operation)
+{
+	struct epoll_event event = { .events = EPOLLIN };
+	int fd;
+	size_t size = sizeof(fd);
+
+	if (zmq_getsockopt(socket, ZMQ_FD, &fd, &size) ||
+	    epoll_ctl(transport->epoll, operation, fd, &event))
+		return -errno;
+	return 0;
+}
+
+void transport_hang_up(struct transport *transport, enum socket_id id)
+{
+	transport->asked[id] = false;
+	if (!transport->askers[id])
+		return;
+	if (transport->epoll >= 0)
+		watch(transport, transport->askers[id], EPOLL_CTL_DEL);
+	zmq_close(transport->askers[id]);
+	transport->askers[id] = NULL;
+}
+
+int transport_ask(struct transport *transport, enum socket_id id, const void *request,
+		  size_t length)
+{
+	int err = 0;
+
+	if (transport->asked[id])
+		transport_hang_up(transport, id);
+	if (!transport->askers[id]) {
+		void *socket = zmq_socket(transport->context, ZMQ_REQ);
+
+		if (!socket)
+			return -errno;
+		err = set_options(transport, socket);
+		if (!err && zmq_connect(socket, transport->endpoints[REPLAY]))
+			err = -errno;
+		if (!err && transport->epoll >= 0)
+			err = watch(transport, socket, EPOLL_CTL_ADD);
+		if (err) {
+			zmq_close(socket);
+			return err;
+		}
+		transport->askers[id] = socket;
+	}
+	transport->asked[id] = true;
+	/* Waits in the socket until the connection stands. */
+	if (zmq_send(transport->askers[id], request, length, ZMQ_DONTWAIT) < 0) {
+		err = -errno;
+		transport_hang_up(transport, id);
+	}
+	return err == -EAGAIN || err == -EINTR ? 0 : err;
+}
+
+int transport_answer(struct transport *transport, enum socket_id id, unsigned int place,
+		     struct frame *frame, bool *more)
+{
+	zmq_msg_t *part = place ? &transport->body : &transport->topic;
+
+	if (!transport->askers[id])
+		return 0;
+	if (zmq_msg_recv(part, transport->askers[id], ZMQ_DONTWAIT) < 0)
+		return errno == EAGAIN || errno == EINTR ? 0 : -errno;
+	*frame = (struct frame){ zmq_msg_data(part), zmq_msg_size(part) };
+	*more = zmq_msg_more(part);
+	transport->asked[id] = *more;
+	return 1;
+}
+
+int transport_wait(struct transport *transport, const bool quiet[N_SOCKETS], int timeout_ms)
+{
+	zmq_pollitem_t items[2 * N_SOCKETS];
 	int n = 0;
 
-	for (int i = 0; i < N_SOCKETS; i++)
-		if (transport->sockets[i])
+	for (int i = 0; i < N_SOCKETS; i++) {
+		if (transport->sockets[i] && !quiet[i])
 			items[n++] = (zmq_pollitem_t){ .socket = transport->sockets[i],
 						       .events = ZMQ_POLLIN };
+		if (transport->askers[i])
+			items[n++] = (zmq_pollitem_t){ .socket = transport->askers[i],
+						       .events = ZMQ_POLLIN };
+	}
 	return zmq_poll(items, n, timeout_ms) < 0 && errno == EINTR ? -EINTR : 0;
+}
+
+void transport_touch(struct transport *transport, enum socket_id id)
+{
+	int events;
+	size_t size = sizeof(events);
+
+	zmq_getsockopt(transport->sockets[id], ZMQ_EVENTS, &events, &size);
 }
 
 int transport_fd(struct transport *transport)
 {
-	int epoll, err;
+	int err = 0;
 
 	if (transport->epoll >= 0)
 		return transport->epoll;
-	epoll = epoll_create1(EPOLL_CLOEXEC);
-	if (epoll < 0)
+	transport->epoll = epoll_create1(EPOLL_CLOEXEC);
+	if (transport->epoll < 0)
 		return -errno;
-	for (int i = 0; i < N_SOCKETS; i++) {
-		struct epoll_event event = { .events = EPOLLIN };
-		int fd;
-		size_t size = sizeof(fd);
-
-		if (!transport->sockets[i])
-			continue;
-		if (zmq_getsockopt(transport->sockets[i], ZMQ_FD, &fd, &size) ||
-		    epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event)) {
-			err = -errno;
-			close(epoll);
-			return err;
-		}
+	for (int i = 0; i < N_SOCKETS && !err; i++) {
+		if (transport->sockets[i])
+			err = watch(transport, transport->sockets[i], EPOLL_CTL_ADD);
+		if (!err && transport->askers[i])
+			err = watch(transport, transport->askers[i], EPOLL_CTL_ADD);
 	}
-	transport->epoll = epoll;
-	return epoll;
+	if (err) {
+		close(transport->epoll);
+		transport->epoll = -1;
+		return err;
+	}
+	return transport->epoll;
 }

@@ -80,13 +80,13 @@ static int target_find(struct target *target, char **names)
 	struct probes probes = { 0 };
 	char error[256] = "";
 	int fd = open(target->binary, O_RDONLY | O_CLOEXEC);
-	int err = fd < 0 ? -errno :
-			   probes_read(fd, target->binary, &probes, error, sizeof(error));
+	int err = fd < 0 ? -errno : probes_read(fd, target->binary, &probes, error, sizeof(error));
 
 	if (fd >= 0)
 		close(fd);
 	if (err) {
-		fprintf(stderr, "baseline: %s: %s\n", target->binary, *error ? error : strerror(-err));
+		fprintf(stderr, "baseline: %s: %s\n", target->binary,
+			*error ? error : strerror(-err));
 		return err;
 	}
 	for (size_t i = 0; i < probes.n_sites && target->n < MAX_SITES; i++) {
@@ -134,9 +134,9 @@ static struct baseline *baseline_load(const char *mode, bool multi, struct bpf_p
 
 	if (!skeleton)
 		return NULL;
-	*program = !strcmp(mode, "empty")	    ? skeleton->progs.empty :
-		   !strcmp(mode, "empty-sleepable") ? skeleton->progs.empty_sleepable :
-						      skeleton->progs.textbook;
+	*program = !strcmp(mode, "empty")	      ? skeleton->progs.empty
+		   : !strcmp(mode, "empty-sleepable") ? skeleton->progs.empty_sleepable
+						      : skeleton->progs.textbook;
 	bpf_program__set_autoload(skeleton->progs.empty, *program == skeleton->progs.empty);
 	bpf_program__set_autoload(skeleton->progs.empty_sleepable,
 				  *program == skeleton->progs.empty_sleepable);
@@ -219,6 +219,6 @@ int main(int argc, char **argv)
 	target.binary = argv[2];
 	if (target_find(&target, argv + 3))
 		return 1;
-	return strcmp(argv[1], "textbook") ? run_empty(argv[1], &target) :
-					     run_textbook(&target, argv[3]);
+	return strcmp(argv[1], "textbook") ? run_empty(argv[1], &target)
+					   : run_textbook(&target, argv[3]);
 }

@@ -15,14 +15,18 @@ from harness import need_root
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true",
-                        help="a minute's smoke test: figures mean little; writes no RESULTS.md")
+                        help="a smoke test of a minute or two: the figures mean little")
     parser.add_argument("--only", action="append", choices=sections.SECTIONS, metavar="SECTION",
                         help=f"one of {', '.join(sections.SECTIONS)}; may be repeated")
-    parser.add_argument("--output", metavar="FILE", help="where to write instead of RESULTS.md")
+    parser.add_argument("--output", metavar="FILE",
+                        help="where to write, plots beside it (default: RESULTS.md, for a whole run)")
     options = parser.parse_args()
     need_root()
 
-    result = report.Report()
+    path = options.output
+    if not path and not options.quick and not options.only:
+        path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "RESULTS.md")
+    result = report.Report(path)
     arguments = " ".join(sys.argv[1:])
     result.write(*report.machine("make bench" + (f' BENCH_ARGS="{arguments}"' if arguments else "")))
     start = time.monotonic()
@@ -34,9 +38,7 @@ def main():
     result.bounds()
     result.write("", f"The run took {(time.monotonic() - start) / 60:.0f} minutes.")
 
-    path = options.output or os.path.join(sections.HERE, "RESULTS.md")
-    if options.output or not (options.quick or options.only):
-        result.save(path)
+    result.save()
     for fault in result.faults:
         print(f"bench: {fault}", file=sys.stderr)
     return 1 if result.faults else 0

@@ -2,7 +2,8 @@
  *
  *	client COUNT ADDRESS TOPIC...
  *
- * Prints "ready" when a status has come, and after COUNT events, or at SIGTERM, what it saw as JSON. */
+ * Prints "ready" when a status has come, and after COUNT events, or at SIGTERM, what it saw as
+ *JSON. */
 #include <errno.h>
 #include <inttypes.h>
 #include <signal.h>
@@ -70,7 +71,8 @@ int main(int argc, char **argv)
 		return 1;
 	}
 	while (!stop && count + coretap_count(tap, CORETAP_COUNT_LOST) +
-				coretap_count(tap, CORETAP_COUNT_GAP) < wanted) {
+					coretap_count(tap, CORETAP_COUNT_GAP) <
+				wanted) {
 		err = coretap_next(tap, &event, 1000);
 		if (err == 0 || err == -EINTR)
 			continue;
@@ -88,8 +90,8 @@ int main(int argc, char **argv)
 	}
 	printf("{\"count\":%" PRIu64 ",\"lost\":%" PRIu64 ",\"missed\":%" PRIu64
 	       ",\"cpu_ns\":%" PRIu64 ",\"checksum\":%" PRIu64 "}\n",
-	       count, coretap_count(tap, CORETAP_COUNT_LOST),
-	       coretap_count(tap, CORETAP_COUNT_GAP), cpu_ns() - cpu, sum);
+	       count, coretap_count(tap, CORETAP_COUNT_LOST), coretap_count(tap, CORETAP_COUNT_GAP),
+	       cpu_ns() - cpu, sum);
 	coretap_close(tap);
 	return 0;
 }

@@ -23,17 +23,17 @@ static struct token token_read(const uint8_t **at, const uint8_t *end)
 	static const struct {
 		uint8_t type, width, extra; /* bytes of the number or length; bytes beside it */
 	} heads[32] = {
-		[0x00] = { TOKEN_OTHER, 0, 0 },	  [0x02] = { TOKEN_OTHER, 0, 0 },
-		[0x03] = { TOKEN_OTHER, 0, 0 },	  [0x04] = { TOKEN_BYTES, 1, 0 },
-		[0x05] = { TOKEN_BYTES, 2, 0 },	  [0x06] = { TOKEN_BYTES, 4, 0 },
-		[0x0a] = { TOKEN_OTHER, 0, 4 },	  [0x0b] = { TOKEN_OTHER, 0, 8 },
-		[0x0c] = { TOKEN_UINT, 1, 0 },	  [0x0d] = { TOKEN_UINT, 2, 0 },
-		[0x0e] = { TOKEN_UINT, 4, 0 },	  [0x0f] = { TOKEN_UINT, 8, 0 },
-		[0x10] = { TOKEN_OTHER, 0, 1 },	  [0x11] = { TOKEN_OTHER, 0, 2 },
-		[0x12] = { TOKEN_OTHER, 0, 4 },	  [0x13] = { TOKEN_OTHER, 0, 8 },
-		[0x19] = { TOKEN_BYTES, 1, 0 },	  [0x1a] = { TOKEN_BYTES, 2, 0 },
-		[0x1b] = { TOKEN_BYTES, 4, 0 },	  [0x1c] = { TOKEN_ARRAY, 2, 0 },
-		[0x1d] = { TOKEN_ARRAY, 4, 0 },	  [0x1e] = { TOKEN_MAP, 2, 0 },
+		[0x00] = { TOKEN_OTHER, 0, 0 }, [0x02] = { TOKEN_OTHER, 0, 0 },
+		[0x03] = { TOKEN_OTHER, 0, 0 }, [0x04] = { TOKEN_BYTES, 1, 0 },
+		[0x05] = { TOKEN_BYTES, 2, 0 }, [0x06] = { TOKEN_BYTES, 4, 0 },
+		[0x0a] = { TOKEN_OTHER, 0, 4 }, [0x0b] = { TOKEN_OTHER, 0, 8 },
+		[0x0c] = { TOKEN_UINT, 1, 0 },	[0x0d] = { TOKEN_UINT, 2, 0 },
+		[0x0e] = { TOKEN_UINT, 4, 0 },	[0x0f] = { TOKEN_UINT, 8, 0 },
+		[0x10] = { TOKEN_OTHER, 0, 1 }, [0x11] = { TOKEN_OTHER, 0, 2 },
+		[0x12] = { TOKEN_OTHER, 0, 4 }, [0x13] = { TOKEN_OTHER, 0, 8 },
+		[0x19] = { TOKEN_BYTES, 1, 0 }, [0x1a] = { TOKEN_BYTES, 2, 0 },
+		[0x1b] = { TOKEN_BYTES, 4, 0 }, [0x1c] = { TOKEN_ARRAY, 2, 0 },
+		[0x1d] = { TOKEN_ARRAY, 4, 0 }, [0x1e] = { TOKEN_MAP, 2, 0 },
 		[0x1f] = { TOKEN_MAP, 4, 0 },
 	};
 	struct token token = { TOKEN_BAD, 0 };

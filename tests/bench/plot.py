@@ -32,27 +32,38 @@ def line(x1, y1, x2, y2, color="#ddd"):
     return f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" stroke="{color}"/>'
 
 
+def y_axis(values):
+    """The marks of the y axis, and a function from value to share of its height. It begins at 0; values
+    that are far apart have a logarithmic one."""
+    top, bottom = max(values, default=1), min(values, default=1)
+    if bottom > 0 and top / bottom > 20:
+        low, high = math.floor(math.log10(bottom)), math.ceil(math.log10(top))
+        return ([10 ** e for e in range(low, high + 1)],
+                lambda value: (math.log10(value) - low) / (high - low))
+    step = nice_step(top)
+    count = max(1, math.ceil(top / step))
+    return [i * step for i in range(count + 1)], lambda value: value / (count * step)
+
+
 def plot(title, x_label, y_label, labels, series):
     """An SVG text. labels: what stands under the points, which are evenly spaced; series: {name: y
-    values, None where there is none}. The y axis begins at 0."""
-    values = [y for ys in series.values() for y in ys if y is not None]
-    step = nice_step(max(values, default=1))
-    top = step * math.ceil(max(values, default=1) / step) or step
+    values, None where there is none}."""
+    marks, share = y_axis([y for ys in series.values() for y in ys if y is not None])
     inner_width, inner_height = WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM
 
     def at_x(i):
         return LEFT + inner_width * (i + 0.5) / len(labels)
 
     def at_y(value):
-        return TOP + inner_height * (1 - value / top)
+        return TOP + inner_height * (1 - share(value))
 
     parts = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" '
              'font-family="sans-serif" fill="#222">',
              f'<rect width="{WIDTH}" height="{HEIGHT}" fill="#fff"/>',
              text(LEFT, 24, title, "start", 15, 'font-weight="bold"')]
-    for i in range(round(top / step) + 1):
-        parts += [line(LEFT, at_y(i * step), WIDTH - RIGHT, at_y(i * step)),
-                  text(LEFT - 8, at_y(i * step) + 4, short(i * step), "end")]
+    for mark in marks:
+        parts += [line(LEFT, at_y(mark), WIDTH - RIGHT, at_y(mark)),
+                  text(LEFT - 8, at_y(mark) + 4, short(mark), "end")]
     parts += [text(at_x(i), HEIGHT - BOTTOM + 20, label) for i, label in enumerate(labels)]
     parts += [line(LEFT, HEIGHT - BOTTOM, WIDTH - RIGHT, HEIGHT - BOTTOM, "#222"),
               text(LEFT + inner_width / 2, HEIGHT - 16, x_label),

@@ -2,9 +2,9 @@
  *
  *	receiver [--count N] [--idle MS] [--latency] [--topics A,B] ENDPOINT...
  *
- * Prints "ready" when a status has come on every socket: from then on nothing can be missed. Ends when
- * N events have come or were told as lost, MS after the last one (0 = never), or at SIGTERM, and prints
- * what it saw as JSON. Derived events are not counted. */
+ * Prints "ready" when a status has come on every socket: from then on nothing can be missed. Ends
+ *when N events have come or were told as lost, MS after the last one (0 = never), or at SIGTERM,
+ *and prints what it saw as JSON. Derived events are not counted. */
 #include <errno.h>
 #include <getopt.h>
 #include <inttypes.h>
@@ -43,7 +43,7 @@ struct receiver {
 	bool latency;
 
 	uint64_t count, lost, missed, gaps, messages, bytes, malformed;
-	uint64_t first_us, last_us;	       /* receipts */
+	uint64_t first_us, last_us;	      /* receipts */
 	uint64_t first_time_us, last_time_us; /* firings; the last only with --latency */
 	uint64_t max_latency;
 	uint64_t buckets[BUCKETS];
@@ -227,10 +227,10 @@ static bool receiver_connect(struct receiver *r, const char *endpoint, const cha
 
 static void receiver_print(const struct receiver *r, uint64_t cpu)
 {
-	printf("{\"count\":%" PRIu64 ",\"lost\":%" PRIu64 ",\"missed\":%" PRIu64 ",\"gaps\":%" PRIu64
-	       ",\"malformed\":%" PRIu64 ",\"messages\":%" PRIu64 ",\"bytes\":%" PRIu64
-	       ",\"first_us\":%" PRIu64 ",\"last_us\":%" PRIu64 ",\"first_time_us\":%" PRIu64
-	       ",\"last_time_us\":%" PRIu64 ",\"cpu_ns\":%" PRIu64,
+	printf("{\"count\":%" PRIu64 ",\"lost\":%" PRIu64 ",\"missed\":%" PRIu64
+	       ",\"gaps\":%" PRIu64 ",\"malformed\":%" PRIu64 ",\"messages\":%" PRIu64
+	       ",\"bytes\":%" PRIu64 ",\"first_us\":%" PRIu64 ",\"last_us\":%" PRIu64
+	       ",\"first_time_us\":%" PRIu64 ",\"last_time_us\":%" PRIu64 ",\"cpu_ns\":%" PRIu64,
 	       r->count, r->lost, r->missed, r->gaps, r->malformed, r->messages, r->bytes,
 	       r->first_us, r->last_us, r->first_time_us, r->last_time_us, cpu);
 	if (r->latency)
@@ -244,8 +244,10 @@ static void receiver_print(const struct receiver *r, uint64_t cpu)
 static int options_parse(struct receiver *r, int argc, char **argv, const char **topics)
 {
 	static const struct option options[] = {
-		{ "count", required_argument, NULL, 'c' }, { "idle", required_argument, NULL, 'i' },
-		{ "latency", no_argument, NULL, 'l' },	   { "topics", required_argument, NULL, 't' },
+		{ "count", required_argument, NULL, 'c' },
+		{ "idle", required_argument, NULL, 'i' },
+		{ "latency", no_argument, NULL, 'l' },
+		{ "topics", required_argument, NULL, 't' },
 		{ 0 },
 	};
 	int option;
@@ -275,8 +277,8 @@ int main(int argc, char **argv)
 	uint64_t cpu = 0;
 
 	if (options_parse(r, argc, argv, &topics)) {
-		fprintf(stderr,
-			"usage: receiver [--count N] [--idle MS] [--latency] [--topics A,B] ENDPOINT...\n");
+		fprintf(stderr, "usage: receiver [--count N] [--idle MS] [--latency] [--topics "
+				"A,B] ENDPOINT...\n");
 		return 2;
 	}
 	sigaction(SIGTERM, &action, NULL);

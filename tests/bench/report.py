@@ -27,8 +27,9 @@ def number(value, digits=0):
 class Report:
     """Collects Markdown, which is legible on a terminal too, and prints it as it comes."""
 
-    def __init__(self):
-        self.lines, self.checks, self.faults = [], [], []
+    def __init__(self, path):
+        """path: where save() writes, with plots beside it; None = nowhere."""
+        self.path, self.lines, self.checks, self.faults = path, [], [], []
 
     def write(self, *lines):
         self.lines += lines
@@ -66,9 +67,20 @@ class Report:
             self.section("Bounds", "What coretap means to keep, on two quiet cores.")
             self.table(("figure", "measured", "bound", "kept"), self.checks)
 
-    def save(self, path):
-        with open(path, "w") as f:
-            f.write("\n".join(self.lines).rstrip() + "\n")
+    def plot(self, name, title, svg):
+        """A picture, which only the file has."""
+        if not self.path:
+            return
+        directory = os.path.join(os.path.dirname(os.path.abspath(self.path)), "plots")
+        os.makedirs(directory, exist_ok=True)
+        with open(os.path.join(directory, f"{name}.svg"), "w") as f:
+            f.write(svg)
+        self.write(f"![{title}](plots/{name}.svg)", "")
+
+    def save(self):
+        if self.path:
+            with open(self.path, "w") as f:
+                f.write("\n".join(self.lines).rstrip() + "\n")
 
 
 def first_line(*command):

@@ -25,8 +25,9 @@ class Mirror:
         size = os.fstat(self.out.fileno()).st_size
         return os.pread(self.out.fileno(), size, 0).decode().split("\n")
 
-    def wait_ready(self):
-        wait_until(lambda: "ready" in self.lines(), what="a status at the mirror")
+    def wait_statuses(self, more):
+        count = self.lines().count("ready") + more
+        wait_until(lambda: self.lines().count("ready") >= count, 60, "a status at the mirror")
 
     def finish(self):
         code = self.process.wait(20)
@@ -49,7 +50,7 @@ class Mempool(TestCase):
         """The pool after a random walk; nodes before it must have left nothing behind."""
         with Bridge(*args) as bridge, Mirror(bridge.port) as mirror, \
                 tempfile.TemporaryDirectory() as d:
-            mirror.wait_ready()
+            mirror.wait_statuses(1)
             for k in range(nodes - 1):
                 with FakeNode("walk", 500, "--seed", 100 + k, "--wait") as node:
                     node.finish()
@@ -59,6 +60,8 @@ class Mempool(TestCase):
                 # The node writes it at the end of the walk and then holds, so it is whole soon.
                 wait_until(lambda: os.path.exists(path), 60, "the end of the walk")
                 time.sleep(0.1)
+                # The second status from here was made after the last event, and comes after it.
+                mirror.wait_statuses(2)
                 self.assertEqual(bridge.stop(), 0)
                 got = mirror.finish()
                 with open(path) as f:

@@ -402,7 +402,7 @@ class Attaching(Case):
                         self.assertEqual(sub.events[-1].pid, node.pid)
 
     def test_by_number_ends_with_it(self):
-        with FakeNode("burst", 10, "--wait", "--hold") as node:
+        with FakeNode("burst", 10, "--wait", "--start-delay", 200, "--hold") as node:
             with Bridge("--pid", node.pid, binary=None) as bridge, Subscriber(bridge) as sub:
                 sub.wait_status()
                 sub.wait_count("mempool.removed", 10)

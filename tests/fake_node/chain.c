@@ -7,6 +7,7 @@
 #include <string.h>
 
 #define KEEP_AT_LEAST 8 /* blocks, for run's reorganisations and --repeat */
+#define INPUTS 2	/* of each transaction but the coinbase, which has one */
 
 static void *must(void *memory)
 {
@@ -162,24 +163,30 @@ static void truth_write(const struct chain *chain, const struct block *block)
 	fflush(chain->truth);
 }
 
-/* What ConnectBlock does to the coins, before the block counts as connected. */
+/*
+ * What ConnectBlock does to the coins, before the block counts as connected. The coinbase is the
+ * first transaction; its witness commitment is an OP_RETURN, which never becomes a coin.
+ */
 static void fire_coins(struct chain *chain, const struct block *block)
 {
 	uint8_t coin[32] = { 0 };
 	uint32_t height = (uint32_t)block->height;
-	size_t i;
+	size_t i, j;
 
+	random_hash(&chain->random, coin);
+	probe_add(chain->ledger, coin, 0, height, 312500000, true);
 	for (i = 0; i < block->count && !node_stop; i++) {
 		const struct tx *tx = &block->txs[i].tx;
 
-		random_hash(&chain->random, coin);
-		probe_spent(chain->ledger, coin, (uint32_t)(i % 3),
-			    height - 1 - (uint32_t)(i % 999), tx->fee + 100000, i % 500 == 499);
+		for (j = 0; j < INPUTS; j++) {
+			random_hash(&chain->random, coin);
+			probe_spent(chain->ledger, coin, (uint32_t)((i + j) % 3),
+				    height - 1 - (uint32_t)(i % 999), j ? 40000 : tx->fee + 60000,
+				    i % 500 == 499);
+		}
 		probe_add(chain->ledger, tx->txid, 0, height, 60000, false);
 		probe_add(chain->ledger, tx->txid, 1, height, 40000, false);
 	}
-	random_hash(&chain->random, coin);
-	probe_add(chain->ledger, coin, 0, height, 312500000, true);
 }
 
 static void fire_flush(struct chain *chain, const struct block *block)
@@ -207,7 +214,8 @@ static void chain_connect(struct chain *chain, const struct block *block)
 	if (chain->coins)
 		fire_coins(chain, block);
 	probe_block_connected(chain->ledger, block->hash, block->height, block->count + 1,
-			      (int32_t)(2 * block->count), (int64_t)(4 * block->count + 100),
+			      (int32_t)(INPUTS * block->count + 1),
+			      (int64_t)(4 * block->count + 100),
 			      (int64_t)(1000000 + 12345 * block->count));
 	fire_flush(chain, block);
 	for (i = 0; i < block->count && !node_stop; i++) {
@@ -353,12 +361,29 @@ static struct block plan_branch_block(struct chain *chain, const struct block *o
 	return block;
 }
 
+/* The old branch's transactions, then what of the pool does not hold on the new one. */
+static void return_to_pool(struct chain *chain, const struct tx *left_out, size_t count)
+{
+	struct tx *victim;
+	size_t i;
+
+	for (i = 0; i < count && !node_stop; i++) {
+		if (i % 2)
+			probe_rejected(chain->ledger, left_out[i].txid,
+				       "bad-txns-inputs-missingorspent");
+		else
+			mempool_return(chain->pool, &left_out[i]);
+	}
+	victim = mempool_pick(chain->pool);
+	if (victim && !node_stop)
+		mempool_remove(chain->pool, victim, "reorg");
+}
+
 void chain_reorganise(struct chain *chain, size_t depth)
 {
 	struct block *olds = must(calloc(depth + 1, sizeof(*olds)));
 	struct tx *left_out = must(calloc(depth + 1, sizeof(*left_out)));
 	size_t i, left_out_count = 0;
-	struct tx *victim;
 
 	if (depth > chain->recent_count)
 		depth = chain->recent_count;
@@ -373,17 +398,8 @@ void chain_reorganise(struct chain *chain, size_t depth)
 		chain_keep(chain, &block);
 	}
 	chain_extend(chain, depth ? olds[depth - 1].count / 2 + 1 : 1, 0, 0);
-
-	for (i = 0; i < left_out_count && !node_stop; i++) {
-		if (i % 2)
-			probe_rejected(chain->ledger, left_out[i].txid,
-				       "bad-txns-inputs-missingorspent");
-		else
-			mempool_return(chain->pool, &left_out[i]);
-	}
-	victim = mempool_pick(chain->pool);
-	if (victim && !node_stop)
-		mempool_remove(chain->pool, victim, "reorg");
+	return_to_pool(chain, left_out, left_out_count);
+	chain_extend(chain, depth ? olds[depth - 1].count / 2 + 1 : 1, 0, 0);
 
 	for (i = 0; i < depth; i++)
 		block_free(&olds[i]);

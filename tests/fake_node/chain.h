@@ -53,9 +53,10 @@ void chain_close(struct chain *chain);
 void chain_extend(struct chain *chain, size_t count, size_t unseen, size_t conflicts);
 
 /*
- * A branch of depth + 1 blocks replaces the last depth blocks in one step. What was in both
- * branches fires nothing; of each old block one transaction is left out and comes back by `added`
- * when all is connected, or is rejected because the new branch spent its inputs.
+ * A branch of depth + 2 blocks replaces the last depth blocks. What was in both branches fires
+ * nothing; of each old block one transaction is left out and comes back by `added`, or is rejected
+ * because the new branch spent its inputs, as soon as the new branch is the longer one: before its
+ * last block.
  */
 void chain_reorganise(struct chain *chain, size_t depth);
 

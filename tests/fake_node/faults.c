@@ -281,13 +281,13 @@ static void fire_block(struct faults *faults, const struct place *hash)
 	struct expect expect;
 
 	paged_evict(faults, hash->paged);
-	if (!probe_block_connected(faults->ledger, hash->pointer, height, 1, 0, 4, 1000000))
+	if (!probe_block_connected(faults->ledger, hash->pointer, height, 1, 1, 4, 1000000))
 		return;
 	expect = expect_begin("validation:block_connected");
 	expect_hash(&expect, "hash", hash->expect);
 	expect_int(&expect, "height", height);
 	expect_uint(&expect, "n_tx", 1);
-	expect_int(&expect, "n_inputs", 0);
+	expect_int(&expect, "n_inputs", 1);
 	expect_int(&expect, "sigops", 4);
 	expect_int(&expect, "duration_ns", 1000000);
 	fired(faults);

@@ -33,6 +33,7 @@ void mempool_close(struct mempool *pool)
 	while (pool->count)
 		free(pool->txs[--pool->count]);
 	free(pool->txs);
+	free(pool->leaving);
 }
 
 static void txid_next(struct mempool *pool, uint8_t txid[32])
@@ -91,17 +92,72 @@ static void pool_erase(struct mempool *pool, struct tx *tx, const char *reason)
 	free(tx);
 }
 
-struct tx *mempool_accept(struct mempool *pool)
+static void leaving_add(struct mempool *pool, struct tx *tx)
+{
+	for (; tx; tx = tx->child) {
+		if (pool->leaving_count == pool->leaving_capacity) {
+			pool->leaving_capacity =
+				pool->leaving_capacity ? 2 * pool->leaving_capacity : 64;
+			pool->leaving = must(realloc(
+				pool->leaving, pool->leaving_capacity * sizeof(pool->leaving[0])));
+		}
+		pool->leaving[pool->leaving_count++] = tx;
+	}
+}
+
+static void leaving_shuffle(struct mempool *pool)
+{
+	size_t i, j;
+
+	for (i = pool->leaving_count; i > 1; i--) {
+		struct tx *tx = pool->leaving[i - 1];
+
+		j = random_below(&pool->random, i);
+		pool->leaving[i - 1] = pool->leaving[j];
+		pool->leaving[j] = tx;
+	}
+}
+
+static void leaving_erase(struct mempool *pool, const char *reason)
+{
+	size_t i;
+
+	for (i = 0; i < pool->leaving_count && !node_stop; i++)
+		pool_erase(pool, pool->leaving[i], reason);
+	pool->leaving_count = 0;
+}
+
+/* An accepted transaction may not keep in the cache what only the pool has. */
+static void uncache_parent(struct mempool *pool, const uint8_t parent[32])
+{
+	probe_uncache(pool->ledger, parent, 0, MEMPOOL_HEIGHT, 60000, false);
+}
+
+static struct tx *pick_parent(struct mempool *pool)
 {
 	struct tx *parent = random_percent(&pool->random, 25) ? mempool_pick(pool) : NULL;
-	struct tx values = tx_new(pool);
-	struct tx *tx;
 
-	if (parent && !parent->child)
-		values.parent = parent;
+	return parent && !parent->child ? parent : NULL;
+}
+
+/* Fires added; what the parent's coin does comes after what the arrival drives out. */
+static struct tx *pool_enter(struct mempool *pool, struct tx *parent)
+{
+	struct tx values = tx_new(pool), *tx;
+
+	values.parent = parent;
 	tx = pool_insert(pool, &values);
-	if (tx->parent)
-		tx->parent->child = tx;
+	if (parent)
+		parent->child = tx;
+	return tx;
+}
+
+struct tx *mempool_accept(struct mempool *pool)
+{
+	struct tx *parent = pick_parent(pool), *tx = pool_enter(pool, parent);
+
+	if (parent)
+		uncache_parent(pool, parent->txid);
 	return tx;
 }
 
@@ -132,12 +188,9 @@ struct tx *mempool_pick(struct mempool *pool)
 
 void mempool_remove(struct mempool *pool, struct tx *tx, const char *reason)
 {
-	struct tx *child;
-
-	for (; tx && !node_stop; tx = child) {
-		child = tx->child;
-		pool_erase(pool, tx, reason);
-	}
+	leaving_add(pool, tx);
+	leaving_shuffle(pool);
+	leaving_erase(pool, reason);
 }
 
 void mempool_confirm(struct mempool *pool, struct tx *tx)
@@ -178,20 +231,23 @@ void mempool_replace(struct mempool *pool, bool package)
 	vsize = newcomer.vsize + (package ? second.vsize : 0);
 	fee = newcomer.fee + (package ? second.fee : 0);
 
-	for (i = 0; i < 2; i++)
-		for (tx = heads[i]; tx && !node_stop; tx = tx->child) {
-			probe_replaced(pool->ledger, tx->txid, tx->vsize, tx->fee, tx->entry_time,
-				       id, vsize, fee, !package);
-			pacer_wait(&pool->pacer);
-		}
-	for (i = 0; i < 2; i++)
-		mempool_remove(pool, heads[i], "replaced");
+	leaving_add(pool, heads[0]);
+	leaving_add(pool, heads[1]);
+	leaving_shuffle(pool);
+	for (i = 0; i < pool->leaving_count && !node_stop; i++) {
+		tx = pool->leaving[i];
+		probe_replaced(pool->ledger, tx->txid, tx->vsize, tx->fee, tx->entry_time, id,
+			       vsize, fee, !package);
+		pacer_wait(&pool->pacer);
+	}
+	leaving_erase(pool, "replaced");
 	if (node_stop)
 		return;
 	tx = pool_insert(pool, &newcomer);
 	if (package) {
 		second.parent = tx;
 		tx->child = pool_insert(pool, &second);
+		uncache_parent(pool, tx->txid);
 	}
 }
 
@@ -223,32 +279,42 @@ void mempool_reject(struct mempool *pool)
 		"but finished with a false/empty top stack element)",
 	};
 	size_t reason = random_below(&pool->random, sizeof(reasons) / sizeof(reasons[0]));
+	size_t coins = random_below(&pool->random, 3);
 	uint8_t txid[32], coin[32];
 
 	txid_next(pool, txid);
-	probe_rejected(pool->ledger, txid, reasons[reason]);
-	random_hash(&pool->random, coin);
-	if (random_percent(&pool->random, 50))
+	while (coins--) {
+		random_hash(&pool->random, coin);
 		probe_uncache(pool->ledger, coin, 0,
 			      random_percent(&pool->random, 30) ? MEMPOOL_HEIGHT : 840000,
 			      (int64_t)random_between(&pool->random, 546, 5000000), false);
+	}
+	probe_rejected(pool->ledger, txid, reasons[reason]);
 	pacer_wait(&pool->pacer);
+}
+
+static bool descends(const struct tx *tx, const struct tx *ancestor)
+{
+	while (tx && tx != ancestor)
+		tx = tx->parent;
+	return tx;
 }
 
 void mempool_trim(struct mempool *pool, bool newcomer)
 {
-	struct tx *tx = mempool_accept(pool), *victim;
-	uint8_t txid[32];
+	struct tx *parent = pick_parent(pool), *tx = pool_enter(pool, parent);
+	struct tx *victim = newcomer ? tx : mempool_pick(pool);
+	uint8_t txid[32], parent_txid[32];
 
-	if (newcomer) {
-		memcpy(txid, tx->txid, sizeof(txid));
-		mempool_remove(pool, tx, "sizelimit");
-		probe_rejected(pool->ledger, txid, "mempool full");
-		return;
-	}
-	victim = mempool_pick(pool);
-	if (victim != tx && victim != tx->parent)
+	memcpy(txid, tx->txid, sizeof(txid));
+	if (parent)
+		memcpy(parent_txid, parent->txid, sizeof(parent_txid));
+	if (newcomer || !descends(tx, victim))
 		mempool_remove(pool, victim, "sizelimit");
+	if (parent)
+		uncache_parent(pool, parent_txid);
+	if (newcomer)
+		probe_rejected(pool->ledger, txid, "mempool full");
 }
 
 void mempool_expire(struct mempool *pool)
@@ -256,10 +322,12 @@ void mempool_expire(struct mempool *pool)
 	struct tx *oldest = NULL;
 	size_t i;
 
+	/* The newcomer has no parent, or it might go with it. */
 	for (i = 0; i < pool->count; i++)
 		if (!pool->txs[i]->taken &&
 		    (!oldest || pool->txs[i]->entry_time < oldest->entry_time))
 			oldest = pool->txs[i];
+	pool_enter(pool, NULL);
 	if (oldest)
 		mempool_remove(pool, oldest, "expiry");
 }

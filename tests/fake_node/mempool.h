@@ -35,6 +35,10 @@ struct mempool {
 	struct tx **txs;
 	size_t count, capacity;
 
+	/* What leaves together, in the order in which it does. */
+	struct tx **leaving;
+	size_t leaving_count, leaving_capacity;
+
 	/* Told of each removal after its firing, while the pool is still locked by a block. */
 	void (*on_removed)(void *argument, const struct tx *tx);
 	void *argument;
@@ -43,7 +47,10 @@ struct mempool {
 void mempool_open(struct mempool *pool, const struct node *node);
 void mempool_close(struct mempool *pool);
 
-/* A new transaction, now and then a child of one in the pool; fires added. */
+/*
+ * A new transaction; fires added. Now and then it is a child of one in the pool, whose coin then
+ * leaves the cache again: uncache.
+ */
 struct tx *mempool_accept(struct mempool *pool);
 
 /* One that a reorganisation brought back; fires added. */
@@ -52,7 +59,10 @@ void mempool_return(struct mempool *pool, const struct tx *tx);
 /* Any transaction of the pool that no block has taken; NULL when there is none. */
 struct tx *mempool_pick(struct mempool *pool);
 
-/* The transaction and its descendants leave for this reason. */
+/*
+ * The transaction and its descendants leave for this reason, in any order: Core keeps such a family
+ * in a set, so that children may precede their parents.
+ */
 void mempool_remove(struct mempool *pool, struct tx *tx, const char *reason);
 
 /* A block confirmed it: removed(block); its child stays. */
@@ -60,17 +70,17 @@ void mempool_confirm(struct mempool *pool, struct tx *tx);
 
 /*
  * One or two transactions and their descendants are replaced, by one transaction or (from v29) by
- * a package: all replaced, all removed(replaced) in the same order, then added.
+ * a package: all replaced in any order, all removed(replaced) in the same one, then added.
  */
 void mempool_replace(struct mempool *pool, bool package);
 
-/* A transaction is refused for one of Core's reasons; the coins it looked at are uncached. */
+/* A transaction is refused for one of Core's reasons: uncache of the coins it wanted, rejected. */
 void mempool_reject(struct mempool *pool);
 
 /* The pool was full: added, then removed(sizelimit) of others, or of the newcomer: rejected. */
 void mempool_trim(struct mempool *pool, bool newcomer);
 
-/* The oldest transaction expires. */
+/* The oldest transaction expires, which Core only does when one arrives: added, removed(expiry). */
 void mempool_expire(struct mempool *pool);
 
 /* Writes the txids, display hex, sorted, one a line. 0 or −1 with errno. */

@@ -9,7 +9,7 @@
 #include "ledger.h"
 #include "options.h"
 
-/* Set by SIGTERM and SIGINT: stop firing, print the ledger, exit 0. */
+/* Set by SIGTERM and SIGINT: stop firing (but for run's last flushes), print the ledger, exit 0. */
 extern volatile sig_atomic_t node_stop;
 
 /* Spreads events evenly at a rate; interval 0 is flat out. */

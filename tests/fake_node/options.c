@@ -45,10 +45,15 @@ static const char usage[] =
 	"  message      inbound, peer_id i, addr 203.0.113.7:8333, connection_type inbound,\n"
 	"               data: i as 8 bytes and t as 4, little endian, then byte k is\n"
 	"               (7 k + pid) mod 256; cut to --size; NULL when that is 0\n"
+	"Blocks of n transactions without the coinbase: n_tx n + 1, n_inputs 2n + 1, sigops\n"
+	"4n + 100, duration 1000000 + 12345n ns. Their coins: one added by the coinbase, then\n"
+	"two spent and two added per transaction.\n"
 	"Block hashes: display hex 00000000 bbbbbbbbbbbbbbbb SEED(16) BRANCH(8) HEIGHT(16);\n"
-	"branch 1 is the one that --reorg connects.\n"
+	"branch 1 is the one that --reorg connects, DEPTH + 2 blocks: what only the old branch\n"
+	"had returns to the pool before the last of them.\n"
 	"\n"
-	"SIGTERM or SIGINT ends any mode in order. The last line of stdout is the ledger:\n"
+	"SIGTERM or SIGINT ends any mode in order; run then flushes twice, as a node that\n"
+	"stops. The last line of stdout is the ledger:\n"
 	"the firings of every probe while somebody traced it (before v29: all firings).\n";
 
 enum kind { FLAG, NUMBER, TEXT };

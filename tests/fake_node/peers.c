@@ -85,7 +85,7 @@ static struct peer peer_new(struct peers *peers)
 	static const uint32_t networks[] = { NETWORK_IPV4, NETWORK_IPV4,  NETWORK_IPV4,
 					     NETWORK_IPV6, NETWORK_ONION, NETWORK_ONION,
 					     NETWORK_I2P,  NETWORK_CJDNS };
-	struct peer peer = { .id = peers->next_id++, .established = (int64_t)time(NULL) };
+	struct peer peer = { .established = (int64_t)time(NULL) };
 
 	peer.network = networks[random_below(&peers->random, 8)];
 	peer.inbound = random_percent(&peers->random, 60);
@@ -121,7 +121,8 @@ static void close_peer(struct peers *peers, struct peer *peer)
 	*peer = peers->peers[--peers->count];
 }
 
-static void evict(struct peers *peers)
+/* Tells an inbound peer to go; NULL when there is none. */
+static struct peer *evict(struct peers *peers)
 {
 	size_t i;
 
@@ -133,33 +134,57 @@ static void evict(struct peers *peers)
 		probe_evicted_inbound_connection(peers->ledger, peer->id, peer->addr,
 						 peer->connection, peer->network,
 						 peer->established);
-		close_peer(peers, peer);
-		return;
+		return peer;
 	}
-	close_peer(peers, &peers->peers[0]);
+	return NULL;
+}
+
+/* Counts the peers of the direction, this one included. */
+static void fire_connection(struct peers *peers, const struct peer *peer)
+{
+	uint64_t count = 0;
+	size_t i;
+
+	for (i = 0; i < peers->count; i++)
+		count += peers->peers[i].inbound == peer->inbound;
+	if (peer->inbound)
+		probe_inbound_connection(peers->ledger, peer->id, peer->addr, peer->connection,
+					 peer->network, count);
+	else
+		probe_outbound_connection(peers->ledger, peer->id, peer->addr, peer->connection,
+					  peer->network, count);
+}
+
+/* Who calls says its version first. */
+static void handshake(struct peers *peers, const struct peer *peer)
+{
+	message(peers, peer, peer->inbound, "version", 102);
+	message(peers, peer, !peer->inbound, "version", 102);
+	message(peers, peer, false, "wtxidrelay", 0);
+	message(peers, peer, false, "sendaddrv2", 0);
+	message(peers, peer, false, "verack", 0);
+	message(peers, peer, true, "verack", 0);
+	message(peers, peer, false, "sendcmpct", 9);
+	message(peers, peer, false, "ping", 8);
+	message(peers, peer, false, "getheaders", 1029);
+	message(peers, peer, false, "feefilter", 8);
 }
 
 void peers_connect(struct peers *peers)
 {
-	struct peer peer;
+	struct peer peer = peer_new(peers), *evicted = NULL;
 
-	if (peers->count == PEERS_MAX)
-		evict(peers);
-	peer = peer_new(peers);
+	if (peers->count == PEERS_MAX) {
+		evicted = peer.inbound ? evict(peers) : NULL;
+		if (!evicted)
+			return;
+	}
+	peer.id = peers->next_id++;
 	peers->peers[peers->count++] = peer;
-	if (peer.inbound)
-		probe_inbound_connection(peers->ledger, peer.id, peer.addr, peer.connection,
-					 peer.network, peers->count);
-	else
-		probe_outbound_connection(peers->ledger, peer.id, peer.addr, peer.connection,
-					  peer.network, peers->count);
-	message(peers, &peer, peer.inbound, "version", 102);
-	message(peers, &peer, !peer.inbound, "version", 102);
-	message(peers, &peer, true, "wtxidrelay", 0);
-	message(peers, &peer, true, "sendaddrv2", 0);
-	message(peers, &peer, true, "verack", 0);
-	message(peers, &peer, false, "verack", 0);
-	message(peers, &peer, false, "sendcmpct", 9);
+	fire_connection(peers, &peer);
+	if (evicted)
+		close_peer(peers, evicted);
+	handshake(peers, &peer);
 }
 
 void peers_disconnect(struct peers *peers)

@@ -19,7 +19,7 @@ struct peer {
 struct peers {
 	struct ledger *ledger;
 	struct random random;
-	struct peer peers[PEERS_MAX];
+	struct peer peers[PEERS_MAX + 1]; /* one more while an evicted one is told to go */
 	size_t count;
 	int64_t next_id;
 	uint8_t *payload;
@@ -29,7 +29,11 @@ struct peers {
 int peers_open(struct peers *peers, const struct node *node);
 void peers_close(struct peers *peers);
 
-/* A new peer; when all slots are taken an inbound one is evicted for it. */
+/*
+ * A new peer. When all slots are taken an inbound one evicts another inbound one, which is still
+ * there when the new one is counted: evicted, inbound_connection, closed. Otherwise nothing fires:
+ * it is refused, or not called.
+ */
 void peers_connect(struct peers *peers);
 void peers_disconnect(struct peers *peers);
 void peers_misbehave(struct peers *peers);

@@ -14,6 +14,14 @@
 #define FIRST_BLOCK_S 3 /* a demo should not wait for its first block */
 #define DEFAULT_WALLET "demo"
 
+/* Core's FlushStateMode; 3 was ALWAYS before v31, for gettxoutsetinfo too. */
+enum flush_mode {
+	FLUSH_NONE,
+	FLUSH_PERIODIC = 2,
+	FLUSH_FORCE = 3,
+	FLUSH_SYNC = FAKE_NODE_ABI >= 29 ? 4 : 3,
+};
+
 struct simulation {
 	struct mempool pool;
 	struct chain chain;
@@ -120,6 +128,23 @@ static void spend(struct simulation *sim)
 			    change);
 }
 
+/* Now and then on its own, for gettxoutsetinfo, or when the operator prunes by hand. */
+static void flush(struct simulation *sim)
+{
+	static const uint32_t modes[] = { FLUSH_PERIODIC, FLUSH_SYNC, FLUSH_NONE };
+	uint32_t mode = modes[random_below(&sim->random, 3)];
+
+	probe_flush(sim->pool.ledger, (int64_t)random_between(&sim->random, 900, 250000), mode,
+		    90000 + sim->pool.count, 9000000, mode == FLUSH_NONE);
+}
+
+/* A node that stops in order writes its coins, and finds none the second time. */
+static void flush_last(struct simulation *sim)
+{
+	probe_flush(sim->pool.ledger, 54321, FLUSH_FORCE, 90000 + sim->pool.count, 9000000, false);
+	probe_flush(sim->pool.ledger, 321, FLUSH_FORCE, 0, 300000, false);
+}
+
 static void node_action(struct simulation *sim)
 {
 	uint64_t dice = random_below(&sim->random, 1000);
@@ -137,8 +162,7 @@ static void node_action(struct simulation *sim)
 	else if (dice < 997)
 		spend(sim);
 	else
-		probe_flush(sim->pool.ledger, (int64_t)random_between(&sim->random, 900, 250000), 2,
-			    90000 + sim->pool.count, 9000000, false);
+		flush(sim);
 }
 
 int run(struct node *node)
@@ -171,6 +195,7 @@ int run(struct node *node)
 		node_action(&sim);
 		pacer_wait(&pacer);
 	}
+	flush_last(&sim);
 	return simulation_close(&sim, options);
 }
 

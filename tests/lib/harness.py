@@ -189,7 +189,7 @@ class Subscriber:
     whole messages too, in .messages, as (socket, topic, body)."""
 
     def __init__(self, bridge, topics=("",), sockets=("low", "high"), keep=True, hwm=0, address=None,
-                 raw=False):
+                 raw=False, reconnect_ms=100):
         self.events, self.count, self.lost, self.gaps, self.errors = [], {}, {}, [], []
         self.statuses, self.stopped, self.frames, self.runs = [], [], 0, []
         self.keep, self.next, self.next_n = keep, {}, {}
@@ -209,6 +209,7 @@ class Subscriber:
             s = self.context.socket(zmq.SUB)
             s.setsockopt(zmq.RCVHWM, hwm)
             s.setsockopt(zmq.LINGER, 0)
+            s.setsockopt(zmq.RECONNECT_IVL, reconnect_ms)
             for topic in (*topics, "bridge."):
                 s.subscribe(topic.encode())
             s.connect((address or "tcp://127.0.0.1:{}").format(bridge.port + i))

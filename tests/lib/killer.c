@@ -4,7 +4,8 @@
  *   KILLER=committed:K  right after the K-th commit   (committed, ring not advanced)
  *   KILLER=send:K       before the first event that is sent after a commit, the K-th time
  *                       (ring advanced, not sent)
- *   KILLER=fail-commit:K:RC or fail-put:K:RC  from the K-th call on it returns RC and does nothing
+ *   KILLER=fail-commit:K:RC or fail-put:K:RC  from the K-th call on it returns RC and does nothing;
+ *                       K = 0: from when the file KILLER_WHEN exists
  *
  * Commits and puts are counted from the first one after the first bridge.status: those before only
  * set the journal up. */
@@ -42,6 +43,13 @@ __attribute__((constructor)) static void killer_open(void)
 	}
 }
 
+static int failing(long count)
+{
+	if (target)
+		return count >= target;
+	return getenv("KILLER_WHEN") && !access(getenv("KILLER_WHEN"), F_OK);
+}
+
 static void die(void)
 {
 	raise(SIGKILL);
@@ -57,7 +65,7 @@ int mdb_txn_commit(MDB_txn *txn)
 	commits += ready;
 	if (place == COMMIT && commits == target)
 		die();
-	if (place == FAIL_COMMIT && ready && commits >= target) {
+	if (place == FAIL_COMMIT && ready && failing(commits)) {
 		mdb_txn_abort(txn);
 		return (int)result;
 	}
@@ -75,7 +83,7 @@ int mdb_put(MDB_txn *txn, MDB_dbi dbi, MDB_val *key, MDB_val *value, unsigned in
 	if (!real)
 		*(void **)&real = dlsym(RTLD_NEXT, "mdb_put");
 	writes += ready;
-	if (place == FAIL_PUT && ready && writes >= target)
+	if (place == FAIL_PUT && ready && failing(writes))
 		return (int)result;
 	return real(txn, dbi, key, value, flags);
 }

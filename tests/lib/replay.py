@@ -4,9 +4,13 @@ Written from protocol/README.md alone, with plain pyzmq and msgpack, for two rea
 an independent witness, and whoever writes a client. The whole logic stands in Stream:
 
 * each topic has a next number; a message below it is a duplicate, one above it shows a gap;
-* before a message beyond a gap is taken, everything after the last position is fetched from replay,
-  page by page. Live messages wait in the socket's queue meanwhile; those that replay brought as well
-  are duplicates by then;
+* who subscribes to all topics also looks at positions: one that is skipped shows a gap in a topic
+  whose next message is still to come, and filling it now keeps the order between topics. Who does not
+  finds such a gap only with that topic's next message or status. Then the position up to which all is
+  known to be there lies further back: it only moves with status and replay, never with a message;
+* before a message beyond a gap is taken, everything after that position is fetched from replay, page
+  by page. Live messages wait in the socket's queue meanwhile; those that replay brought as well are
+  duplicates by then;
 * bridge.status tells the numbers that were sent before it: a lost tail needs no further message;
 * a greater run ends the old one: first its tail is fetched, then the new run from its beginning;
 * what replay no longer has is told as exact ranges, never skipped silently.
@@ -69,11 +73,12 @@ class Stream:
 
     def __init__(self, subscriber, name):
         self.subscriber, self.name = subscriber, name
-        self.run, self.n, self.next, self.from_start = None, 0, {}, False
+        self.run, self.next, self.from_start = None, {}, False
+        self.n = 0  # up to here nothing is missing: the position to save
         self.topics = set()  # that this socket carries, as status names them
 
     def wanted(self, topic):
-        return topic.startswith(self.subscriber.topics)
+        return not self.subscriber.topics or topic.startswith(self.subscriber.topics)
 
     def begin(self, run, n=0, heads=None, from_start=False):
         """from_start: topics without a number yet begin with 1, else with what comes first."""
@@ -89,10 +94,11 @@ class Stream:
                 self.subscriber.errors.append(f"{topic}: {seq} was cut anew, next is {expected}")
             return
         self.gone(topic, expected, seq - 1)
-        if not self.subscriber.topics and message["n"] != self.n + 1:
-            self.subscriber.skipped.append((self.run, self.name, self.n + 1, message["n"] - 1))
         self.next[topic] = seq + lost + len(events)
-        self.n = message["n"] + len(events) - 1
+        if not self.subscriber.topics:
+            if message["n"] != self.n + 1:
+                self.subscriber.skipped.append((self.run, self.name, self.n + 1, message["n"] - 1))
+            self.n = message["n"] + len(events) - 1
         self.subscriber.deliver(self.name, topic, message)
 
     def gone(self, topic, first, last):
@@ -116,7 +122,8 @@ class Stream:
                 since = None
             for topic, body in messages:
                 self.take(topic, msgpack.unpackb(body))
-            where = header["next"] and {"run": self.run, "after": header["next"]}
+            self.n = max(self.n, header["head"] if header["next"] is None else header["next"])
+            where = header["next"] and {"run": self.run, "after": self.n}
 
     def tell(self, heads):
         """All that replay has was taken: what is missing up to these numbers is gone."""
@@ -143,7 +150,8 @@ class Stream:
             return  # not joined yet; or of the past
         if message["run"] > self.run:
             self.change(message["run"])
-        if message["seq"] > self.next.get(topic, 1 if self.from_start else message["seq"]):
+        expected = self.next.get(topic, 1 if self.from_start else message["seq"])
+        if message["seq"] > expected or (not self.subscriber.topics and message["n"] > self.n + 1):
             self.fill()
         self.take(topic, message)
 

@@ -239,7 +239,11 @@ class Node:
         self.process, self.pid = None, None
         self.ready = []  # matured coins of ours that nothing has spent yet
         if start:
-            self.start()
+            try:
+                self.start()
+            except BaseException:
+                self.close()
+                raise
 
     def command(self, *more):
         return [self.binary, "-regtest", f"-datadir={self.datadir}", f"-bind=127.0.0.1:{self.port}",

@@ -182,7 +182,8 @@ class Net(NodeTestCase):
                                       established=info["conntime"])
                 self.assertIn("selected inbound connection for eviction, "
                               f"disconnecting peer={info['id']}", node.log())
-                next(p for p in [*peers, late] if p.address == info["addr"]).wait_closed()
+                peers.append(late)
+                next(p for p in peers if p.address == info["addr"]).wait_closed()
                 # The newcomer's count includes the one that was told to go.
                 connected = next(e for e in events if e.topic == "net.inbound_connection")
                 self.assertEqual((connected["addr"], connected["count"]),

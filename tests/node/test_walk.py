@@ -164,11 +164,26 @@ class Walker:
         self.now += days
         self.node.rpc.setmocktime(self.now)
 
-    def step(self):
+    def young(self):
+        """A spend of a coinbase that is only just mature, which the next reorganisation ends."""
+        height = self.node.rpc.getblockcount() - 99
+        self.submit(spend(self.node.coinbase(height), 5000))
+
+    def flood(self):
+        """More than the pool may hold."""
+        coins = [c for c in self.coins if c.value > 150_000][-80:]
+        self.node.rpc.batch("sendrawtransaction", [
+            (spend(c, self.random.randrange(60_000, 140_000), padding=99_000).hex, 0)
+            for c in coins], strict=False)
+
+    def step(self, number=0):
         action = self.random.choices(
             (self.send, self.replace, self.package, self.refused, self.prioritise, self.mine,
-             self.mine_some, self.invalidate, self.reconsider, self.wait),
-            (60, 12, 6, 3, 4, 4, 3, 2, 2, 3))[0]
+             self.mine_some, self.invalidate, self.reconsider, self.wait, self.young),
+            (60, 12, 6, 3, 4, 4, 3, 2, 2, 3, 1))[0]
+        # What chance might leave out altogether.
+        action = {500: self.flood, 1000: self.young, 1001: self.invalidate, 1500: self.flood,
+                  1600: self.young, 1601: self.invalidate}.get(number, action)
         with contextlib.suppress(RPCError):  # refusals are part of it
             action()
 
@@ -189,10 +204,12 @@ class Walk(NodeTestCase):
                     walker.step()
                 self.read_up(node, mirror)
                 mirror.snapshot = set(node.rpc.getrawmempool())
+                node.rpc.syncwithvalidationinterfacequeue()
+                time.sleep(0.3)
                 tap.take()
                 del core.told[:]
                 for action in range(1, ACTIONS + 1):
-                    walker.step()
+                    walker.step(action)
                     if action % (ACTIONS // CHECKPOINTS) == 0:
                         self.read_up(node, mirror)
                         self.assertEqual(mirror.mempool(), set(node.rpc.getrawmempool()))

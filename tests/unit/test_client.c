@@ -224,6 +224,8 @@ static struct coretap *subscribe(const struct publisher *publisher, const char *
 		fail("coretap_open: %d", err);
 		exit(1);
 	}
+	/* Here nothing answers replay; test_client_replay.c is about that. */
+	coretap_set_replay(tap, 0);
 	for (; *topics; topics++) {
 		err = coretap_subscribe(tap, *topics);
 		if (err)

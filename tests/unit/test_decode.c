@@ -1,6 +1,6 @@
 /* The decoder against tables of bytes. Each input stands right before a page that cannot be read,
  * is cut at each length, and is damaged at each byte; msgpack-c is the independent witness. */
-#include "../../protocol/decode.h"
+#include "../../protocol/json.h"
 
 #include <errno.h>
 #include <inttypes.h>

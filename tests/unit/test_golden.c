@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../../protocol/decode.h"
+#include "../../protocol/json.h"
 #include "../../protocol/encode.h"
 
 #define GOLDEN "protocol/golden"

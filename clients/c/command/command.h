@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "../../../protocol/decode.h"
+#include "../../../protocol/json.h"
 #include "../coretap.h"
 
 enum exit_code {
@@ -15,6 +15,7 @@ enum exit_code {
 	EXIT_USAGE = 2,
 	EXIT_NO_TRACEPOINTS = 3,
 	EXIT_NO_PRIVILEGE = 4,
+	EXIT_IN_USE = 5,
 };
 
 struct subcommand {
@@ -26,8 +27,8 @@ struct subcommand {
 	int (*run)(const struct subcommand *self, int argc, char **argv);
 };
 
-extern const struct subcommand command_tail, command_evictions, command_topics, command_probes,
-	command_doctor;
+extern const struct subcommand command_tail, command_evictions, command_watch, command_record,
+	command_play, command_topics, command_probes, command_doctor;
 
 /* `coretap: text` on stderr. */
 void complain(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
@@ -79,6 +80,19 @@ struct follow {
 	/* Called for events and statuses. Returns whether the event counts. */
 	bool (*handle)(struct follow *follow, const struct coretap_event *event);
 	bool early; /* evictions: lists that are not final too */
+
+	const char *since;    /* as the command line has it, NULL = from now on */
+	const char *position; /* file, NULL = none */
+	uint64_t end_us;      /* when to end, Unix microseconds, 0 = never */
+	bool ended_by_time;
+	bool ended_by_signal;
+	/* Called for notices, after they were told. Returns whether to go on. */
+	bool (*notice)(struct follow *follow, const struct coretap_event *event);
+	/* Called when nothing more is at hand. Returns whether to go on. */
+	bool (*idle)(struct follow *follow);
+	bool ended; /* one of the three has asked to end */
+	bool quiet; /* notices are not repeated on standard output */
+	void *arg;
 };
 
 /* Opens follow->tap. Returns EXIT_DONE or an exit code, after saying why. */
@@ -91,6 +105,15 @@ int follow_subscribe(struct follow *follow, const char *topic);
  * away. Notices go to stderr as lines, and in JSON also to stdout, where programs see them at their
  * place. */
 int follow_run(struct follow *follow);
+
+/* Parses "90s", "10m", "2h", "1d", "500ms" or a number of seconds. False, after saying why, when it
+ * is none. what names the option. */
+bool parse_duration(const char *what, const char *text, uint64_t *microseconds);
+
+/* Parses the argument of --since: a duration back from now, "oldest", or a time. The same. */
+bool parse_since(const char *text, uint64_t *time_us);
+
+uint64_t clock_us(void); /* Unix microseconds */
 
 /* Parses the argument of --count. False when it is no number above 0. */
 bool parse_count(const char *text, uint64_t *count);

@@ -84,7 +84,7 @@ static void tell_notice(struct follow *follow, const struct coretap_event *event
 
 	switch (coretap_event_kind(event)) {
 	case CORETAP_GAP:
-		tell_range("did not arrive", event);
+		tell_range("missing for good", event);
 		break;
 	case CORETAP_LOST:
 		tell_range("lost in the kernel, its ring was full", event);
@@ -121,11 +121,15 @@ static void tell_notice(struct follow *follow, const struct coretap_event *event
 			 *coretap_event_topic(event) ? " of " : "", coretap_event_topic(event),
 			 coretap_event_reason(event));
 		break;
+	case CORETAP_NO_REPLAY:
+		complain("%s socket: nothing from before now: %s", socket,
+			 coretap_event_reason(event));
+		break;
 	case CORETAP_EVENT:
 	case CORETAP_STATUS:
 		break;
 	}
-	if (follow->out->json) {
+	if (follow->out->json && !follow->quiet) {
 		const char *line = coretap_event_json(event, NULL);
 
 		if (line)
@@ -138,35 +142,100 @@ static bool take(struct follow *follow, const struct coretap_event *event)
 {
 	enum coretap_kind kind = coretap_event_kind(event);
 
-	if (kind != CORETAP_EVENT && kind != CORETAP_STATUS)
+	if (kind != CORETAP_EVENT && kind != CORETAP_STATUS) {
 		tell_notice(follow, event);
-	else if (follow->handle(follow, event) && follow->count && !--follow->count)
-		return false;
+		if (follow->notice && !follow->notice(follow, event))
+			follow->ended = true;
+	} else if (follow->handle(follow, event) && follow->count && !--follow->count) {
+		follow->ended = true;
+	}
 	if (ferror(stdout) && !follow->out->error)
 		follow->out->error = errno;
-	return !follow->out->error;
+	return !follow->ended && !follow->out->error;
+}
+
+/* Readers see what was written, and then it counts as taken. */
+static bool settle(struct follow *follow, int *err)
+{
+	if (!output_flush(follow->out))
+		return false;
+	if (follow->idle && !follow->idle(follow))
+		return false;
+	*err = coretap_commit(follow->tap);
+	if (*err)
+		complain("%s: %s", follow->position, coretap_strerror(*err));
+	return !*err;
+}
+
+static bool time_is_up(struct follow *follow)
+{
+	follow->ended_by_time = follow->end_us && clock_us() >= follow->end_us;
+	return follow->ended_by_time;
+}
+
+/* Waits for what comes, or for the end. Returns whether to go on. */
+static bool await(struct follow *follow, struct pollfd fds[3], int timeout_ms)
+{
+	if (follow->end_us && timeout_ms) {
+		uint64_t now = clock_us();
+		uint64_t left = follow->end_us > now ? (follow->end_us - now) / 1000 + 1 : 0;
+
+		if (left < (uint64_t)timeout_ms)
+			timeout_ms = (int)left;
+	}
+	if (poll(fds, 3, timeout_ms) > 0) {
+		follow->ended_by_signal = fds[0].revents;
+		if (fds[0].revents || fds[2].revents & (POLLERR | POLLHUP))
+			return false;
+	}
+	return !time_is_up(follow);
+}
+
+static int begin(struct follow *follow, struct pollfd fds[3])
+{
+	sigset_t signals;
+	uint64_t time_us;
+
+	if (follow->since) {
+		if (!parse_since(follow->since, &time_us))
+			return EXIT_USAGE;
+		coretap_since(follow->tap, time_us);
+	}
+	if (follow->position) {
+		int err = coretap_set_position(follow->tap, follow->position);
+
+		if (err) {
+			complain("%s: %s", follow->position, coretap_strerror(err));
+			return EXIT_OTHER;
+		}
+		coretap_commit(follow->tap);
+	}
+	sigemptyset(&signals);
+	sigaddset(&signals, SIGINT);
+	sigaddset(&signals, SIGTERM);
+	sigprocmask(SIG_BLOCK, &signals, NULL);
+	fds[0] = (struct pollfd){ .fd = signalfd(-1, &signals, SFD_CLOEXEC), .events = POLLIN };
+	fds[1] = (struct pollfd){ .fd = coretap_fd(follow->tap), .events = POLLIN };
+	fds[2] = (struct pollfd){ .fd = STDOUT_FILENO };
+	if (fds[0].fd < 0 || fds[1].fd < 0) {
+		int err = fds[0].fd < 0 ? errno : -fds[1].fd;
+
+		complain("%s: %s", err == EBADMSG ? follow->position : follow->address,
+			 coretap_strerror(-err));
+		return EXIT_OTHER;
+	}
+	return EXIT_DONE;
 }
 
 int follow_run(struct follow *follow)
 {
 	const struct coretap_event *event;
-	struct pollfd fds[3] = { { .events = POLLIN },
-				 { .events = POLLIN },
-				 { .fd = STDOUT_FILENO } };
+	struct pollfd fds[3];
 	unsigned int taken = 0;
-	sigset_t signals;
-	int got = 0;
+	int code = begin(follow, fds), got = 0, err = 0;
 
-	sigemptyset(&signals);
-	sigaddset(&signals, SIGINT);
-	sigaddset(&signals, SIGTERM);
-	sigprocmask(SIG_BLOCK, &signals, NULL);
-	fds[0].fd = signalfd(-1, &signals, SFD_CLOEXEC);
-	fds[1].fd = coretap_fd(follow->tap);
-	if (fds[0].fd < 0 || fds[1].fd < 0) {
-		complain("%s: %s", follow->address, strerror(fds[0].fd < 0 ? errno : -fds[1].fd));
-		return EXIT_OTHER;
-	}
+	if (code)
+		return code;
 	for (;;) {
 		got = coretap_next(follow->tap, &event, 0);
 		if (got < 0 && got != -EINTR)
@@ -175,16 +244,14 @@ int follow_run(struct follow *follow)
 			break;
 		if (got == 1 && ++taken % 1024)
 			continue;
-		/* Nothing more at hand: readers see the lines now. */
-		if (got == 0 && !output_flush(follow->out))
-			break;
-		if (poll(fds, 3, got == 1 ? 0 : 500) > 0 &&
-		    (fds[0].revents || fds[2].revents & (POLLERR | POLLHUP)))
+		/* Nothing more at hand, or enough for now. */
+		if (!settle(follow, &err) || !await(follow, fds, got == 1 ? 0 : 500))
 			break;
 	}
 	close(fds[0].fd);
-	if (got >= 0 || got == -EINTR)
-		return EXIT_DONE;
-	complain("%s: %s", follow->address, coretap_strerror(got));
-	return EXIT_OTHER;
+	if (!err && !follow->out->error && (got >= 0 || got == -EINTR))
+		settle(follow, &err);
+	if (got < 0 && got != -EINTR)
+		complain("%s: %s", follow->address, coretap_strerror(got));
+	return err || (got < 0 && got != -EINTR) ? EXIT_OTHER : EXIT_DONE;
 }

@@ -6,7 +6,8 @@
 #include "command.h"
 
 static const struct subcommand *const subcommands[] = {
-	&command_tail, &command_evictions, &command_topics, &command_probes, &command_doctor,
+	&command_tail, &command_evictions, &command_watch,  &command_record,
+	&command_play, &command_topics,	   &command_probes, &command_doctor,
 };
 
 #define N_SUBCOMMANDS (sizeof(subcommands) / sizeof(subcommands[0]))

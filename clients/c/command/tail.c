@@ -82,6 +82,8 @@ static int run(const struct subcommand *self, int argc, char **argv)
 		{ "text", no_argument, NULL, 't' },
 		{ "address", required_argument, NULL, 'a' },
 		{ "count", required_argument, NULL, 'n' },
+		{ "since", required_argument, NULL, 's' },
+		{ "position", required_argument, NULL, 'p' },
 		{ "help", no_argument, NULL, 'h' },
 		{ 0 },
 	};
@@ -100,6 +102,12 @@ static int run(const struct subcommand *self, int argc, char **argv)
 			break;
 		case 'a':
 			follow.address = optarg;
+			break;
+		case 's':
+			follow.since = optarg;
+			break;
+		case 'p':
+			follow.position = optarg;
 			break;
 		case 'n':
 			if (!parse_count(optarg, &follow.count))
@@ -125,7 +133,7 @@ static int run(const struct subcommand *self, int argc, char **argv)
 
 const struct subcommand command_tail = {
 	.name = "tail",
-	.arguments = "[TOPIC...] [--json] [--address A] [--count N]",
+	.arguments = "[TOPIC...] [--since WHEN] [--position FILE] [--json] [--count N] [--address A]",
 	.summary = "Shows events as they happen",
 	.help = "TOPIC is mempool.removed, or mempool for all of a provider; none means "
 		"everything.\n"
@@ -135,9 +143,15 @@ const struct subcommand command_tail = {
 		"  --address A    tcp://HOST:PORT or ipc:///run/coretap/NAME\n"
 		"                 (" CORETAP_DEFAULT_ADDRESS ")\n"
 		"  --count N      end after N events\n\n"
-		"Missing events, a new run, silence and the like are told on standard error, and "
-		"in JSON\n"
-		"also as objects with the key `notice`, at their place in the stream.\n"
+		"  --since WHEN   begin earlier: 10m, 2h or 1d ago, oldest, or a time like\n"
+		"                 2009-01-03T18:15:05Z\n"
+		"  --position FILE\n"
+		"                 keep the place in FILE, and go on from there the next time\n\n"
+		"What did not arrive is fetched from coretapd's replay and shown at its place. Events "
+		"that are\n"
+		"missing for good, a new run, silence and the like are told on standard error, and in "
+		"JSON also\n"
+		"as objects with the key `notice`, at their place in the stream.\n"
 		"In text, ? is a value that could not be read. Ends on Ctrl-C.\n",
 	.run = run,
 };

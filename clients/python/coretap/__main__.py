@@ -1,10 +1,10 @@
-"""python3 -m coretap tail: events as they happen."""
+"""python3 -m coretap: events as they happen, and what was replaced on the way into a block."""
 import argparse
 import signal
 import sys
 from typing import List, Optional
 
-from . import DEFAULT_ADDRESS, Event, Notice, subscribe
+from . import DEFAULT_ADDRESS, Confirmed, Event, Notice, ReplacementHistory, subscribe
 
 
 def topic(word: str) -> str:
@@ -33,6 +33,36 @@ def tail(options: argparse.Namespace) -> int:
                     return 0
 
 
+def replacement_history(options: argparse.Namespace) -> int:
+    history = ReplacementHistory()
+    wanted = {bytes.fromhex(txid) for txid in options.txids}
+    with subscribe("mempool.", address=options.address, since=options.since) as stream:
+        for item in stream:
+            if isinstance(item, Notice):
+                print(f"coretap: {item}", file=sys.stderr)
+            confirmed = history.feed(item)
+            if not confirmed or not (confirmed.txid in wanted if wanted else confirmed.steps):
+                continue
+            print(confirmed.json() if options.json else describe(confirmed), flush=True)
+            wanted.discard(confirmed.txid)
+            if options.txids and not wanted:
+                return 0
+    return 0
+
+
+def describe(confirmed: Confirmed) -> str:
+    def offer(vsize: Optional[int], fee: Optional[int]) -> str:
+        return f"{fee} sat, {vsize} vbyte" + (f", {fee / vsize:.2f} sat/vbyte" if fee and vsize else "")
+    lines = [f"{confirmed.txid.hex()} confirmed at height {confirmed.height}: "
+             f"{confirmed.replacements} replacements, {confirmed.vsize_relayed} vbyte relayed for it"]
+    for step in confirmed.steps:
+        by = f"package of {len(step.txids)}" if step.package else "transaction"
+        lines += [f"    {offer(v.vsize, v.fee)}: {v.txid.hex()}" for v in step.victims]
+        lines.append(f"  replaced by a {by}: {offer(step.vsize, step.fee)}")
+    lines.append(f"  confirmed: {offer(confirmed.vsize, confirmed.fee)}")
+    return "\n".join(lines)
+
+
 def main(arguments: Optional[List[str]] = None) -> int:
     parser = argparse.ArgumentParser(prog="python3 -m coretap", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
@@ -47,6 +77,15 @@ def main(arguments: Optional[List[str]] = None) -> int:
     command.add_argument("--since", help="10m, 2h or oldest: begin in the past")
     command.add_argument("--position", metavar="FILE", help="keep the place there and go on from it")
     command.set_defaults(function=tail)
+    command = commands.add_parser("replacement_history", help="for confirmed transactions: how often "
+                                  "they were replaced, what was offered, what was relayed")
+    command.add_argument("txids", nargs="*", metavar="TXID",
+                         help="wait for these; none: each confirmed transaction that replaced others")
+    command.add_argument("--json", action="store_true", default=not sys.stdout.isatty())
+    command.add_argument("--text", action="store_false", dest="json")
+    command.add_argument("--address", "-a", default=DEFAULT_ADDRESS)
+    command.add_argument("--since", help="10m, 2h or oldest: begin in the past")
+    command.set_defaults(function=replacement_history)
     options = parser.parse_args(arguments)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     try:

@@ -3,7 +3,7 @@ import json
 import os
 from typing import Any, Dict
 
-from .stream import Node
+from .stream import Node, Topic
 
 _PAGE = 4096
 
@@ -38,13 +38,14 @@ class Position:
         for label, saved in self._sockets.get(socket, {}).items():
             node = nodes[label] = Node(label)
             node.run, node.n, node.whole = saved["run"], saved["n"], saved["whole"]
-            node.next = dict(saved["next"])
+            node.topics = {name: Topic(*numbers) for name, numbers in saved["topics"].items()}
             node.resumed = True
         return nodes
 
     def save(self, socket: str, nodes: Dict[str, Node]) -> None:
         self._sockets[socket] = {
-            label: {"run": node.run, "n": node.n, "whole": node.whole, "next": node.next}
+            label: {"run": node.run, "n": node.n, "whole": node.whole,
+                    "topics": {name: (t.next, t.at) for name, t in node.topics.items()}}
             for label, node in nodes.items()}
         data = json.dumps({"version": 1, "sockets": self._sockets}).encode()
         if data == self._written:
@@ -74,4 +75,5 @@ class Position:
 def _valid(nodes: Any) -> bool:
     return all(type(saved["run"]) is int and type(saved["n"]) is int and
                type(saved["whole"]) is bool and
-               all(type(n) is int for n in saved["next"].values()) for saved in nodes.values())
+               all(len(pair) == 2 and type(pair[0]) is type(pair[1]) is int
+                   for pair in saved["topics"].values()) for saved in nodes.values())

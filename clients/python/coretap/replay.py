@@ -20,6 +20,7 @@ class Replay:
         self.socket: Optional["zmq.Socket[Any]"] = None
         self.off = False  # said so by the last status
         self.error = ""  # of the last request
+        self.malformed = False  # that error: the answer breaks the contract
         self.wake_at = 0.0  # while ask() waits: when to go on although nothing came
         self._id = 0
 
@@ -40,6 +41,7 @@ class Replay:
     def ask(self, request: Dict[str, Any]) -> Generator[None, None, Optional[Answer]]:
         """Yields None while it waits. Returns the header and the frames after it, or None."""
         give_up = time.monotonic() + PATIENCE
+        self.malformed = False
         while not self.off:
             self._id += 1
             body = msgpack.packb({"v": VERSION, "id": self._id, **request})
@@ -59,11 +61,13 @@ class Replay:
                     continue
                 try:
                     header = unpack(frames[0])
+                    if type(header) is not dict:
+                        raise WireError("not a map")
                 except WireError as error:
-                    self.error = str(error)
+                    self.error, self.malformed = str(error), True
                     self.close()
                     return None
-                if type(header) is not dict or header.get("id") != self._id:
+                if header.get("id") != self._id:
                     continue  # late, of a request that was given up
                 self.error = str(header.get("error", ""))
                 return None if "error" in header else (header, frames[1:])

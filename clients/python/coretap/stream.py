@@ -46,34 +46,52 @@ class Filter:
         return [socket for socket in ("low", "high") if socket in needed]
 
 
+class Topic:
+    __slots__ = ("next", "at")
+
+    def __init__(self, following: int = 0, at: int = 0) -> None:
+        self.next = following  # number of the next firing; 0: not known, the first message tells
+        self.at = at  # position up to which this topic was accounted for
+
+
 class Node:
     """What is known of one label: the cursor of a subscriber."""
 
     def __init__(self, label: str) -> None:
         self.label = label
         self.run = 0
-        self.n = 0  # everything up to this position was taken or told as missing
-        self.next: Dict[str, int] = {}  # by topic: number of the next firing
-        self.whole = False  # seen from the run's start: what is not in next begins at 1
+        self.n = -1  # everything up to this position was taken or told as missing; -1: not known
+        self.topics: Dict[str, Topic] = {}
+        self.whole = False  # seen from the run's start: every topic begins at 1
         self.told_old_run = 0
         self.resumed = False  # from a position: a message may have been taken in part
 
     def begin(self, run: int) -> None:
-        self.run, self.n, self.next, self.whole = run, 0, {}, True
+        self.run, self.n, self.topics, self.whole = run, 0, {}, True
         self.resumed = False
 
-    def expected(self, topic: str) -> int:
-        """0: not known, the first message tells."""
-        return self.next.get(topic, 1 if self.whole else 0)
+    def topic(self, name: str) -> Topic:
+        topic = self.topics.get(name)
+        if topic is None:
+            if len(self.topics) >= MAX_TOPICS:
+                raise WireError("topic: too many topics")
+            topic = Topic(1, 0) if self.whole else Topic(0, max(0, self.n))
+            self.topics[name] = topic
+        return topic
 
 
 class Stream:
+    """entire: all of the socket is received, so that every position counts on and what is missing
+    shows at once. Else it shows at the next message of its topic or the next status, and order
+    between topics is not kept where something had to be fetched."""
+
     def __init__(self, socket: str, topics: Filter, replay: Optional[Replay],
-                 since_us: Optional[int] = None) -> None:
+                 since_us: Optional[int] = None, entire: bool = True) -> None:
         self.socket = socket
         self.filter = topics
         self.replay = replay
         self.since_us = since_us
+        self.entire = entire
         self.nodes: Dict[str, Node] = {}
         self.last: Optional[Node] = None  # of the last good message
 
@@ -81,6 +99,7 @@ class Stream:
 
     def take(self, frames: Sequence[bytes]) -> Steps:
         topic = topic_name(frames[0])
+        wanted = not topic or topic in (STATUS, STOPPING) or self.filter.matches(topic)
         try:
             if not topic:
                 raise WireError("topic: not a topic")
@@ -88,18 +107,25 @@ class Stream:
                 raise WireError("message of one frame")
             if topic in (STATUS, STOPPING):
                 yield from self._status(topic, decode_status(frames[1]))
-            elif self.filter.matches(topic):  # libzmq compares prefixes only
-                yield from self._message(topic, decode_message(topic, frames[1]))
+            elif wanted or self.entire:
+                yield from self._message(topic, decode_message(topic, frames[1]), wanted)
         except WireError as error:
-            yield ev.Malformed(self.socket, topic=topic, reason=str(error))
+            if wanted:
+                yield ev.Malformed(self.socket, topic=topic, reason=str(error))
 
-    def _message(self, topic: str, message: Message) -> Steps:
+    def _message(self, topic: str, message: Message, wanted: bool) -> Steps:
         node = self._node(message.node)
         if not (yield from self._enter_run(node, message.run)):
             return
-        if 0 < node.expected(topic) < message.seq:
-            yield from self._fill(node, message.n - 1)
-        yield from self._account(node, topic, message)
+        known = node.topic(topic) if wanted else None
+        late = known is not None and 0 < known.next < message.seq
+        if self.entire and (late or 0 <= node.n < message.n - 1):
+            yield from self._fill(node, max(0, node.n), message.n - 1)
+        elif late and known:
+            yield from self._fill(node, known.at, message.n - 1)
+        if wanted:
+            yield from self._account(node, topic, message)
+        node.n = max(node.n, message.n + len(message.events) - 1)
 
     def _status(self, topic: str, status: StatusBody) -> Steps:
         if status.socket != self.socket:
@@ -110,11 +136,11 @@ class Stream:
         if not (yield from self._enter_run(node, status.run)):
             return
         heads = {name: head for name, head in status.heads.items() if self.filter.matches(name)}
-        if len({*heads, *node.next}) > MAX_TOPICS:
-            raise WireError("heads: too many topics")
-        if any(0 < node.expected(name) <= head for name, head in heads.items()):
-            yield from self._fill(node, status.n)
-        yield from self._close_tail(node, heads)
+        missing = [known.at for known, head in ((node.topic(name), head) for name, head in heads.items())
+                   if 0 < known.next <= head]
+        if missing:
+            yield from self._fill(node, max(0, node.n) if self.entire else min(missing), status.n)
+        yield from self._close_tail(node, heads, status.n)
         node.n = max(node.n, status.n)
         if topic == STOPPING:
             yield ev.Stopping(self.socket, topic, node.label, run=node.run, time_us=status.time_us)
@@ -134,35 +160,36 @@ class Stream:
 
     def _account(self, node: Node, topic: str, message: Message) -> Steps:
         """next = seq + lost + number of events. What is missing here is gone."""
-        expected, following = node.expected(topic), node.next
-        seq, n, skip, told = message.seq, message.n, 0, False
-        if seq < expected:
-            if not (node.resumed and message.end > expected):
+        known, seq, n = node.topic(topic), message.seq, message.n
+        skip, told = 0, False
+        if seq < known.next:
+            if not (node.resumed and message.end > known.next):
                 return  # a duplicate
-            skip, told = max(0, expected - seq - message.lost), True
-        if topic not in following and len(following) >= MAX_TOPICS:
-            raise WireError("topic: too many topics")
-        if 0 < expected < seq:
-            yield self._range(ev.Gap, node, topic, expected, seq - 1)
-            following[topic] = seq
+            skip, told = max(0, known.next - seq - message.lost), True
+        if 0 < known.next < seq:
+            yield self._range(ev.Gap, node, topic, known.next, seq - 1)
+            known.next = seq
         if message.lost and not told:
             yield self._range(ev.Lost, node, topic, seq, seq + message.lost - 1)
         seq += message.lost
+        known.next = seq + skip
         make = CATALOGUE[topic][0] if topic in CATALOGUE else ev.Event
         label, run, pid = node.label, node.run, message.pid
-        following[topic] = seq + skip
         for i, fields in enumerate(message.events[skip:] if skip else message.events, skip):
             yield make(topic, label, run, seq + i, n + i, pid, fields.pop("time_us"), fields)
-            following[topic] = seq + i + 1
-            node.n = n + i
+            known.next = seq + i + 1
+            if n + i > node.n:
+                node.n = n + i
+        known.at = n + len(message.events) - 1
 
-    def _close_tail(self, node: Node, heads: Dict[str, int]) -> Steps:
-        """What was sent and is still missing is gone."""
+    def _close_tail(self, node: Node, heads: Dict[str, int], n: int) -> Steps:
+        """What was sent up to position n and is still missing is gone."""
         for topic, head in heads.items():
-            expected = node.expected(topic)
-            if 0 < expected <= head:
-                yield self._range(ev.Gap, node, topic, expected, head)
-            node.next[topic] = max(expected, head + 1)
+            known = node.topic(topic)
+            if 0 < known.next <= head:
+                yield self._range(ev.Gap, node, topic, known.next, head)
+            known.next = max(known.next, head + 1)
+            known.at = max(known.at, n)
 
     def _range(self, kind: Any, node: Node, topic: str, first: int, last: int) -> ev.Notice:
         notice: ev.Notice = kind(self.socket, topic, node.label, run=node.run, first=first, last=last)
@@ -191,17 +218,27 @@ class Stream:
         held = _runs(answer[0]) if answer else {}
         for between in (*sorted(r for r in held if node.run < r < run), run):
             if node.run in held:
-                yield from self._fill(node, None)
+                yield from self._fill(node, self._oldest(node), None)
                 tail = {t: h for t, h in held[node.run].items() if self.filter.matches(t)}
-                yield from self._close_tail(node, tail)
+                yield from self._close_tail(node, tail, node.n)
             yield ev.NewRun(self.socket, node=node.label, run=between, old_run=node.run)
             node.begin(between)
 
     # ---- replay ----
 
-    def _ask(self, request: Dict[str, Any]) -> Generator[None, None, Any]:
-        """Returns (header, messages), or None when there is no answer."""
-        return (yield from self.replay.ask(request)) if self.replay else None
+    def _ask(self, request: Dict[str, Any]) -> Steps:
+        """Returns (header, frames), or None when there is no answer that can be used."""
+        if not self.replay:
+            return None
+        answer = yield from self.replay.ask(request)
+        if self.replay.malformed:
+            yield ev.Malformed(self.socket, reason=f"replay: {self.replay.error}")
+        return answer
+
+    def _oldest(self, node: Node) -> int:
+        """The position after which something may be missing."""
+        known = [t.at for t in node.topics.values()]
+        return max(0, node.n) if self.entire or not known else min(known)
 
     def _request(self, **place: int) -> Dict[str, Any]:
         request: Dict[str, Any] = {"op": "replay", "socket": self.socket, **place}
@@ -209,17 +246,18 @@ class Stream:
             request["topics"] = list(self.filter.names)
         return request
 
-    def _fill(self, node: Node, until: Optional[int]) -> Steps:
-        """Takes what replay has after the cursor, up to a position, or to the end of the run."""
+    def _fill(self, node: Node, after: int, until: Optional[int]) -> Steps:
+        """Takes what replay has after a position, up to another one, or to the end of the run."""
         while True:
-            after = node.n
             answer = yield from self._ask(self._request(run=node.run, after=after))
             if not answer or not (yield from self._take_answer(node, answer)):
                 return
-            if answer[0].get("next") is None or node.n == after:
+            following = answer[0].get("next")
+            if type(following) is not int or following <= after:
                 return
-            if until is not None and node.n >= until:
+            if until is not None and following >= until:
                 return
+            after = following
 
     def _take_answer(self, node: Node, answer: Tuple[Dict[str, Any], Sequence[bytes]]) -> Steps:
         """Returns whether the answer was as it must be."""
@@ -248,7 +286,7 @@ class Stream:
             return
         node.run = answer[0]["run"]
         if (yield from self._take_answer(node, answer)) and answer[0].get("next") is not None:
-            yield from self._fill(node, None)
+            yield from self._fill(node, answer[0]["next"], None)
 
 
 def _runs(hello: Dict[str, Any]) -> Dict[int, Dict[str, int]]:

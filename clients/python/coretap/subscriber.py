@@ -1,7 +1,7 @@
 """Subscribing: a synchronous iterator over the events and notices of one coretapd."""
 import re
 import time
-from typing import Any, Callable, Dict, Iterator, List, Optional, Union
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Union
 
 import zmq
 
@@ -54,7 +54,7 @@ class _Link:
         self.socket.connect(endpoint)
         # The status last: a publisher takes subscriptions in order, so when the first status comes,
         # everything after it comes too, and its heads are the place to count from.
-        for topic in (*stream.filter.names, STATUS, STOPPING):
+        for topic in (*(("",) if stream.entire else stream.filter.names), STATUS, STOPPING):
             self.socket.subscribe(topic.encode())
 
     def receive(self) -> Optional[Steps]:
@@ -77,16 +77,18 @@ class Subscriber:
 
     def __init__(self, *topics: str, address: Optional[str] = None,
                  position: Optional[str] = None, since: Union[None, float, str] = None,
-                 memory: int = 256 << 20, replay: bool = True) -> None:
+                 memory: int = 256 << 20, replay: bool = True,
+                 sockets: Optional[Sequence[str]] = None) -> None:
         where = endpoints(address or DEFAULT_ADDRESS)
         wanted = Filter(topics or ("",))
         since_us = parse_since(since)
         self._position = Position(position) if position else None
         self._context: "zmq.Context[Any]" = zmq.Context()
         self._links: List[_Link] = []
-        for name in wanted.sockets():
+        for name in sockets or wanted.sockets():
             channel = Replay(self._context, where["replay"]) if replay else None
-            stream = Stream(name, wanted, channel, since_us)
+            # All of the low socket is little, and shows at once where something is missing.
+            stream = Stream(name, wanted, channel, since_us, name == "low" or "" in wanted.names)
             if self._position:
                 stream.nodes = self._position.nodes(name)
             backlog = max(1, memory // _MESSAGE_BYTES) if memory else 0

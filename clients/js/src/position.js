@@ -1,0 +1,69 @@
+// Where a subscriber stands, in a file: one cursor for each socket.
+import { closeSync, openSync, readFileSync, renameSync, writeSync } from "node:fs";
+
+import { Node } from "./stream.js";
+
+const PAGE = 4096;
+
+/** A file that says at any moment what the application has taken, also after kill -9.
+ *
+ * It is rewritten in place by one write within one page, which a kill cannot divide; when it grows beyond
+ * that, by a new file that is renamed over it. The Python client reads and writes the same. */
+export class Position {
+  #path;
+  #sockets = {};
+  #fd = -1;
+  #written = "";
+
+  constructor(path) {
+    this.#path = path;
+    let text;
+    try {
+      text = readFileSync(path, "utf8");
+    } catch (error) {
+      if (error.code !== "ENOENT") throw error;
+      return;
+    }
+    try {
+      const { version, sockets } = JSON.parse(text);
+      if (version !== 1 || !Object.values(sockets).every(isValid)) throw new Error();
+      this.#sockets = sockets;
+    } catch {
+      throw new Error(`${path}: not a position; remove it to join at the present`);
+    }
+  }
+
+  /** The cursors with which a stream goes on. */
+  nodes(socket) {
+    return new Map(Object.entries(this.#sockets[socket] ?? {})
+      .map(([label, saved]) => [label, Node.restore(label, saved)]));
+  }
+
+  save(socket, nodes) {
+    this.#sockets[socket] = Object.fromEntries([...nodes].map(([label, node]) => [label, node.save()]));
+    const text = JSON.stringify({ version: 1, sockets: this.#sockets });
+    if (text === this.#written) return;
+    this.#written = text;
+    const data = Buffer.from(text.padEnd(PAGE));
+    if (this.#fd < 0 || data.length > PAGE) this.#replace(data);
+    else writeSync(this.#fd, data, 0, PAGE, 0);
+  }
+
+  #replace(data) {
+    this.close();
+    this.#fd = openSync(`${this.#path}.new`, "w+", 0o644);
+    for (let at = 0; at < data.length;) at += writeSync(this.#fd, data, at, data.length - at, at);
+    renameSync(`${this.#path}.new`, this.#path);
+  }
+
+  close() {
+    if (this.#fd >= 0) closeSync(this.#fd);
+    this.#fd = -1;
+  }
+}
+
+function isValid(nodes) {
+  return Object.values(nodes).every(({ run, n, whole, topics }) =>
+    Number.isSafeInteger(run) && Number.isSafeInteger(n) && typeof whole === "boolean" &&
+    Object.values(topics).every((pair) => pair.length === 2 && pair.every(Number.isSafeInteger)));
+}
