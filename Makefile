@@ -4,6 +4,7 @@ VERSION = 0.1.0
 CC ?= gcc
 CLANG ?= clang
 BPFTOOL ?= $(firstword $(wildcard /usr/sbin/bpftool) bpftool)
+OBJCOPY ?= objcopy
 PREFIX ?= /usr/local
 BUILD ?= build
 CFLAGS ?= -O2 -g
@@ -48,15 +49,17 @@ $(BUILD)/%.o: %.c | $(BUILD)
 	$(CC) $(ALL_CFLAGS) -c $< -o $@
 
 $(BUILD)/coretapd: $(BUILD)/bridge/main.o $(BRIDGE) $(PROTOCOL)
-	$(CC) $(ALL_LDFLAGS) $^ -o $@ -lbpf -lelf -lzmq -lmsgpackc -llmdb -lyaml -lpthread
+	$(CC) $(ALL_LDFLAGS) $^ -o $@ -lbpf -lelf -lzmq -lmsgpackc -llmdb -lyaml
 
+# One object in which only what coretap.h declares is visible: names inside may be anyone's.
 $(BUILD)/libcoretap.a: $(LIBRARY)
-	rm -f $@ && $(AR) rcs $@ $^
+	$(LD) -r $^ -o $(BUILD)/libcoretap.o && $(OBJCOPY) --localize-hidden $(BUILD)/libcoretap.o
+	rm -f $@ && $(AR) rcs $@ $(BUILD)/libcoretap.o
 
 $(BUILD)/libcoretap.so: $(LIBRARY)
 	$(CC) $(ALL_LDFLAGS) -shared -Wl,-soname,libcoretap.so.1 $^ -o $@ -lzmq
 
-$(BUILD)/coretap: $(COMMAND) $(BUILD)/libcoretap.a
+$(BUILD)/coretap: $(COMMAND) $(LIBRARY)
 	$(CC) $(ALL_LDFLAGS) $^ -o $@ -lelf -lzmq
 
 $(BUILD)/coretap.pc: clients/c/coretap.pc.in Makefile | $(BUILD)
@@ -74,7 +77,7 @@ SANITIZED = $(BUILD)/sanitized
 UNIT = $(patsubst %.c,$(BUILD)/%,$(wildcard tests/unit/test_*.c))
 
 $(BUILD)/tests/unit/%: $(BUILD)/tests/unit/%.o $(BRIDGE) $(PROTOCOL) $(LIBRARY)
-	$(CC) $(ALL_LDFLAGS) $(sort $^) -o $@ -lbpf -lelf -lzmq -lmsgpackc -llmdb -lyaml -lpthread
+	$(CC) $(ALL_LDFLAGS) $(sort $^) -o $@ -lbpf -lelf -lzmq -lmsgpackc -llmdb -lyaml
 
 unit: $(UNIT)
 

@@ -5,10 +5,17 @@
 #include <string.h>
 #include <sys/inotify.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "binary.h"
 #include "log.h"
+
+#ifdef __aarch64__
+#define NATIVE_ARCH ARCH_AARCH64
+#else
+#define NATIVE_ARCH ARCH_X86_64
+#endif
 
 /* The signal that tells of a broken lease is SIGIO; the bridge reads it from its signalfd. */
 static int binary_guard(struct binary *b)
@@ -22,14 +29,22 @@ static int binary_guard(struct binary *b)
 	snprintf(self, sizeof(self), "/proc/self/fd/%d", b->fd);
 	if (inotify_add_watch(b->inotify, self, IN_MODIFY | IN_CLOSE_WRITE) < 0)
 		return -errno;
-	if (!fcntl(b->fd, F_SETLEASE, F_RDLCK)) {
-		b->leased = true;
-		return 0;
+	/* The notice that a writer closed the file comes a moment before the kernel counts it out.
+	 */
+	for (int tries = 0; tries < 20; tries++) {
+		if (!fcntl(b->fd, F_SETLEASE, F_RDLCK)) {
+			b->leased = true;
+			return 0;
+		}
+		if (errno != EAGAIN)
+			break;
+		nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
 	}
 	if (errno == EAGAIN)
 		return -ETXTBSY;
-	log_debug("%s: no lease on this file system (%s), inotify alone guards it", b->path,
-		  strerror(errno));
+	log_warning("%s: cannot be leased (%s): who overwrites it in place is not held back until "
+		    "coretapd has detached, so wait a second before you start it again",
+		    b->path, strerror(errno));
 	return 0;
 }
 
@@ -68,6 +83,11 @@ int binary_open(struct binary *b, const char *path, const char *attach)
 	err = probes_read(b->fd, path, &b->probes, error, sizeof(error));
 	if (err) {
 		log_error("%s", error);
+		goto out;
+	}
+	if (b->probes.arch != NATIVE_ARCH) {
+		log_error("%s: built for another machine than this one", path);
+		err = -ENOTSUP;
 		goto out;
 	}
 	memcpy(b->identity.build_id, b->probes.build_id, sizeof(b->identity.build_id));

@@ -14,6 +14,7 @@
 
 #include "bridge.h"
 #include "log.h"
+#include "privilege.h"
 #include "replay.h"
 
 #define RUN_DIRECTORY "/run/coretap"
@@ -181,6 +182,7 @@ static int catalogue_bind(struct bridge *b)
 	b->evictions_topic = topic_number(b, "block.evictions");
 	b->started_topic = topic_number(b, "node.started");
 	b->exited_topic = topic_number(b, "node.exited");
+	b->removed_topic = topic_number(b, "mempool.removed");
 	code = follow_bind(b);
 	/* At the start somebody is there who can correct the file. A binary that comes later is
 	 * traced as far as it fits. */
@@ -200,7 +202,7 @@ static int pipeline_open(struct bridge *b)
 	uint64_t last;
 	int err;
 
-	evictions_init(&b->evictions);
+	evictions_init(&b->evictions, b->options->keep_attached);
 	for (enum socket_id id = 0; id < N_SOCKETS; id++)
 		if (stream_init(&b->streams[id], b->label, 0, b->tps.n))
 			return EXIT_OTHER;
@@ -228,8 +230,6 @@ static int pipeline_open(struct bridge *b)
 			return EXIT_OTHER;
 		}
 	}
-	if (b->options->keep_attached)
-		evictions_keep(&b->evictions);
 	return 0;
 }
 
@@ -294,6 +294,8 @@ int bridge_open(struct bridge *b, const struct options *options)
 	code = catalogue_bind(b);
 	if (code || options->check)
 		return code;
+	if (privilege_check())
+		return EXIT_PRIVILEGE;
 	code = label_choose(b);
 	if (code)
 		return code;
@@ -312,8 +314,7 @@ int bridge_open(struct bridge *b, const struct options *options)
 	if (code)
 		return code;
 	bridge_watch(b, b->node.pidfd);
-	if (b->node.process.pid && !b->resumed)
-		intake_node_started(b, now_us());
+	b->attached_us = now_us();
 	log_info("%s: attached (%s), publishing as %s%s", b->binaries[b->current].path,
 		 tracer_describe(b->tracer), b->label,
 		 b->resumed ? ", going on where the last coretapd stopped" : "");
@@ -347,6 +348,36 @@ static void deliver(struct bridge *b)
 	}
 }
 
+/* What was lost up to these counts, all of which lies before what was read. */
+static void losses_publish(struct bridge *b, const uint64_t lost[MAX_PROBES], uint64_t low_lost)
+{
+	bool complete;
+
+	if (evictions_ended(&b->evictions, EVICTION_NEUTRAL, low_lost, &complete))
+		intake_evictions(b, complete, true);
+	for (size_t i = 0; i < b->tps.n; i++)
+		if (b->tps.table[i].selected)
+			stream_loss(&b->streams[b->tps.table[i].event->socket], (unsigned int)i,
+				    (uint32_t)b->node.process.pid, lost[i]);
+}
+
+/* Whether anything was lost that is not told yet. */
+static bool losses_read(const struct bridge *b, uint64_t lost[MAX_PROBES], uint64_t *low_lost)
+{
+	const struct shared *shared = tracer_shared(b->tracer);
+	bool news;
+
+	*low_lost = __atomic_load_n(&shared->ring_lost[SOCKET_LOW], __ATOMIC_SEQ_CST);
+	news = *low_lost > b->evictions.state.ring_lost;
+	for (size_t i = 0; i < b->tps.n; i++) {
+		const struct tracepoint *tp = &b->tps.table[i];
+
+		lost[i] = __atomic_load_n(&shared->counters[i].lost, __ATOMIC_SEQ_CST);
+		news |= tp->selected && lost[i] > b->streams[tp->event->socket].told_lost[i];
+	}
+	return news;
+}
+
 /* Reads a bounded part of both rings and delivers it. Returns whether there may be more right now;
  * *idle: there was nothing, and nothing is being written. */
 static bool bridge_turn(struct bridge *b, bool *idle)
@@ -359,11 +390,18 @@ static bool bridge_turn(struct bridge *b, bool *idle)
 	if (drained[SOCKET_LOW] && evictions_due(&b->evictions, clock_ns(tracer_clock(b->tracer))))
 		intake_evictions(b, false, false);
 	if (b->node_exited && drained[SOCKET_LOW] && drained[SOCKET_HIGH]) {
-		intake_node_ended(b, now_us());
+		uint64_t lost[MAX_PROBES], low_lost;
+
+		/* It fires no more: what it lost at the end is told while it is known whose it was.
+		 */
+		if (losses_read(b, lost, &low_lost))
+			losses_publish(b, lost, low_lost);
+		intake_node_ended(b, now_us(), low_lost);
 		ended = true;
 	}
 	*idle = n == 0 && drained[SOCKET_LOW] && drained[SOCKET_HIGH];
-	if (!*idle || b->streams[SOCKET_LOW].is_open || b->streams[SOCKET_LOW].n_messages)
+	if (!*idle || b->streams[SOCKET_LOW].is_open || b->streams[SOCKET_LOW].n_messages ||
+	    b->streams[SOCKET_HIGH].n_messages)
 		deliver(b);
 	if (ended)
 		follow_ended(b);
@@ -387,26 +425,12 @@ void bridge_drain(struct bridge *b)
  * producer's position: what is lost up to them lies before what is then drained. */
 static void losses_tell(struct bridge *b)
 {
-	const struct shared *shared = tracer_shared(b->tracer);
 	uint64_t lost[MAX_PROBES], low_lost;
-	bool news = false, complete;
 
-	low_lost = __atomic_load_n(&shared->ring_lost[SOCKET_LOW], __ATOMIC_SEQ_CST);
-	for (size_t i = 0; i < b->tps.n; i++) {
-		const struct event_desc *event = b->tps.table[i].event;
-
-		lost[i] = __atomic_load_n(&shared->counters[i].lost, __ATOMIC_SEQ_CST);
-		news |= lost[i] > b->streams[event->socket].told_lost[i];
-	}
-	if (!news && low_lost <= b->evictions.state.ring_lost)
+	if (!losses_read(b, lost, &low_lost))
 		return;
 	bridge_drain(b);
-	if (evictions_ended(&b->evictions, EVICTION_NEUTRAL, low_lost, &complete))
-		intake_evictions(b, complete, true);
-	for (size_t i = 0; i < b->tps.n; i++)
-		if (b->tps.table[i].selected)
-			stream_loss(&b->streams[b->tps.table[i].event->socket], (unsigned int)i,
-				    (uint32_t)b->node.process.pid, lost[i]);
+	losses_publish(b, lost, low_lost);
 	deliver(b);
 }
 
@@ -473,6 +497,9 @@ void bridge_run(struct bridge *b)
 
 	status_send(b, TOPIC_STATUS);
 	settle(b);
+	/* Not before the first status, which says that nothing was told yet. */
+	if (b->node.process.pid && !b->resumed)
+		intake_node_started(b, b->attached_us);
 	while (!b->stopping) {
 		uint64_t now = clock_ns(CLOCK_MONOTONIC);
 

@@ -28,7 +28,7 @@ struct bridge {
 	unsigned int current; /* the one that runs next; the other one may still be running */
 	int names; /* inotify on the directories where the executable's name stands; -1 = none */
 	struct tracepoints tps;
-	unsigned int evictions_topic, started_topic, exited_topic; /* numbers of derived events */
+	unsigned int evictions_topic, started_topic, exited_topic, removed_topic;
 	uint8_t kinds[MAX_PROBES]; /* enum eviction_kind of each event */
 	struct tracer *tracer;
 	struct ring rings[N_SOCKETS];
@@ -45,8 +45,9 @@ struct bridge {
 	uint64_t clock_offset_ns;     /* of record.time_ns from Unix time */
 	uint64_t next_status_ns, settled_ns;
 	int lock, epoll, signals;
-	bool resumed;	  /* took over from an earlier process */
-	bool node_exited; /* to be told once the rings are drained */
+	uint64_t attached_us; /* when the node that ran was attached */
+	bool resumed;	      /* took over from an earlier process */
+	bool node_exited;     /* to be told once the rings are drained */
 	bool stopping;
 };
 
@@ -102,7 +103,7 @@ unsigned int intake_read(struct bridge *bridge, enum socket_id socket, unsigned 
 
 /* The node's process, told in the low stream. */
 void intake_node_started(struct bridge *bridge, uint64_t time_us);
-void intake_node_ended(struct bridge *bridge, uint64_t time_us);
+void intake_node_ended(struct bridge *bridge, uint64_t time_us, uint64_t low_lost);
 
 /* The open list of evictions, as it is. */
 void intake_evictions(struct bridge *bridge, bool complete, bool final);

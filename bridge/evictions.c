@@ -9,9 +9,10 @@
 enum { CONNECTED_HASH, CONNECTED_HEIGHT, CONNECTED_N_TX };
 enum { REMOVED_TXID, REMOVED_REASON, REMOVED_VSIZE, REMOVED_FEE, REMOVED_ENTRY_TIME };
 
-void evictions_init(struct evictions *e)
+void evictions_init(struct evictions *e, bool keep)
 {
 	memset(e, 0, sizeof(*e));
+	e->save = e->restart = e->save_remembered = keep;
 }
 
 static void removals_free(struct removals *r)
@@ -282,13 +283,6 @@ void evictions_values(const struct evictions *e, bool complete, bool final, stru
 void evictions_close(struct evictions *e)
 {
 	e->state.open = false;
-}
-
-void evictions_keep(struct evictions *e)
-{
-	e->save = true;
-	e->restart = true;
-	e->save_remembered = true;
 }
 
 void evictions_saved(struct evictions *e)

@@ -75,7 +75,8 @@ struct evictions {
 	bool save, restart, save_remembered;
 };
 
-void evictions_init(struct evictions *e);
+/* keep: collect what must be saved (see below). */
+void evictions_init(struct evictions *e, bool keep);
 void evictions_free(struct evictions *e);
 
 /* To be asked before each record of the low ring is published: true when the open list ended
@@ -103,10 +104,9 @@ bool evictions_sound(const struct evictions *e);
 
 void evictions_close(struct evictions *e);
 
-/* Saving: from evictions_keep on, entries are collected in unsaved until evictions_saved; restart
- * says that a new list began and those saved before belong to no list any more. evictions_restore
- * takes up a saved state; then evictions_restore_entry for each saved entry in order. */
-void evictions_keep(struct evictions *e);
+/* Saving: entries are collected in unsaved until evictions_saved; restart says that a new list
+ * began and those saved before belong to no list any more. evictions_restore takes up a saved
+ * state; then evictions_restore_entry for each saved entry in order. */
 void evictions_saved(struct evictions *e);
 void evictions_restore(struct evictions *e, const struct evictions_state *state);
 void evictions_restore_entry(struct evictions *e, const struct evictions_entry *entry);

@@ -180,6 +180,9 @@ static void binary_check(struct bridge *b, unsigned int group, bool lease_broken
 	if (tracer_attached(b->tracer, group) &&
 	    (change != BINARY_SAME || (lease_broken && binary_lease_broken(binary))))
 		written(b, group);
+	else if (lease_broken)
+		/* Not attached, for one reason or another: nobody needs to wait for us. */
+		binary_release(binary);
 	/* The writer is done: read what the file holds now. */
 	if (change == BINARY_CLOSED && group == b->current) {
 		attach_by_path(b);

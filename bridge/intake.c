@@ -50,6 +50,11 @@ void intake_evictions(struct bridge *b, bool complete, bool final)
 {
 	struct value values[MAX_FIELDS];
 
+	/* A binary that does not tell what leaves (up to v24) has no lists. */
+	if (b->tps.table[b->removed_topic].state < TRACEPOINT_DEGRADED) {
+		evictions_close(&b->evictions);
+		return;
+	}
 	evictions_values(&b->evictions, complete, final, values);
 	derived(b, b->evictions_topic, b->evictions.state.pid,
 		record_time_us(b, b->evictions.state.last_time_ns), values);
@@ -59,10 +64,13 @@ void intake_evictions(struct bridge *b, bool complete, bool final)
 }
 
 /* Nothing of the process is left in the rings. */
-void intake_node_ended(struct bridge *b, uint64_t time_us)
+void intake_node_ended(struct bridge *b, uint64_t time_us, uint64_t low_lost)
 {
-	if (b->evictions.state.open)
-		intake_evictions(b, evictions_sound(&b->evictions), true);
+	bool complete;
+
+	/* What the end of its list lost in the ring, no later record of it tells. */
+	if (evictions_ended(&b->evictions, EVICTION_END, low_lost, &complete))
+		intake_evictions(b, complete, true);
 	node_tell(b, b->exited_topic, time_us);
 	log_info("node: process %d is gone", b->node.process.pid);
 	tracer_forget_calls(b->tracer, b->node.process.pid);
@@ -74,8 +82,31 @@ void intake_node_ended(struct bridge *b, uint64_t time_us)
 
 /* ---- records ---- */
 
+static void record_handle(struct bridge *b, const struct record *record, enum socket_id id);
+
+/* What a process that is gone left in the high ring: all of it stands before the first record of
+ * its successor. */
+static void high_finish(struct bridge *b)
+{
+	struct ring *ring = &b->rings[SOCKET_HIGH];
+	const struct record *record;
+	unsigned long before = ring->position;
+	uint32_t len;
+	bool busy;
+
+	while ((record = ring_next(ring, &len, &busy))) {
+		if ((pid_t)record->pid != b->node.process.pid &&
+		    !node_is_ignored(&b->node, (pid_t)record->pid)) {
+			ring->position = before;
+			return;
+		}
+		record_handle(b, record, SOCKET_HIGH);
+		before = ring->position;
+	}
+}
+
 /* Whether a record counts: it comes from the node, or from the node's next process. */
-static bool record_accept(struct bridge *b, const struct record *record)
+static bool record_accept(struct bridge *b, const struct record *record, enum socket_id id)
 {
 	size_t number = tracepoints_number(&b->tps, record);
 	bool starting = number == b->tps.start;
@@ -90,8 +121,11 @@ static bool record_accept(struct bridge *b, const struct record *record)
 	case NODE_NEW:
 		break;
 	}
-	if (b->node.process.pid)
-		intake_node_ended(b, time_us);
+	if (b->node.process.pid) {
+		if (id == SOCKET_LOW)
+			high_finish(b);
+		intake_node_ended(b, time_us, id == SOCKET_LOW ? record->ring_lost : 0);
+	}
 	b->node.group = record->site / GROUP_SITES;
 	/* One that is gone by now is told so once its records are read. */
 	b->node_exited = !node_follow(&b->node, (pid_t)record->pid, time_us / 1000000);
@@ -122,13 +156,13 @@ static void record_low(struct bridge *b, const struct record *record, const stru
 		intake_evictions(b, evictions_sound(e), true);
 }
 
-static void record_handle(struct bridge *b, const struct record *record)
+static void record_handle(struct bridge *b, const struct record *record, enum socket_id id)
 {
 	const struct tracepoint *tp;
 	struct value values[MAX_FIELDS];
 	uint64_t time_us = record_time_us(b, record->time_ns);
 
-	if (!record_accept(b, record))
+	if (!record_accept(b, record, id))
 		return;
 	tp = tracepoints_of(&b->tps, record);
 	if (!tp)
@@ -148,11 +182,23 @@ unsigned int intake_read(struct bridge *b, enum socket_id id, unsigned int max, 
 	bool busy = false;
 	const struct record *record;
 
+	unsigned long before = b->rings[id].position;
+	bool waits = false;
+
 	while (n < max && (record = ring_next(&b->rings[id], &len, &busy))) {
+		/* The start of a process stands in the low ring, and was submitted before. */
+		waits = id == SOCKET_HIGH && (pid_t)record->pid != b->node.process.pid &&
+			!node_is_ignored(&b->node, (pid_t)record->pid) &&
+			b->rings[SOCKET_LOW].position < ring_produced(&b->rings[SOCKET_LOW]);
+		if (waits) {
+			b->rings[id].position = before;
+			break;
+		}
 		if (len >= sizeof(*record))
-			record_handle(b, record);
+			record_handle(b, record, id);
+		before = b->rings[id].position;
 		n++;
 	}
-	*drained = n < max && !busy;
+	*drained = n < max && !busy && !waits;
 	return n;
 }

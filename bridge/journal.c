@@ -19,7 +19,8 @@ struct journal {
 	MDB_env *env;
 	MDB_dbi messages[N_SOCKETS];
 	MDB_dbi meta, runs, evictions;
-	size_t limit[N_SOCKETS]; /* live bytes */
+	size_t limit[N_SOCKETS];	  /* live bytes */
+	uint64_t last_time_us[N_SOCKETS]; /* of the last event */
 	size_t page;
 	char directory[4096];
 };
@@ -251,6 +252,24 @@ static int try_sizes(struct journal *j, const size_t bytes[N_SOCKETS])
 	return err ? err : to_errno(boot_check(j, &other));
 }
 
+static void last_times(struct journal *j)
+{
+	MDB_val key, value;
+	MDB_cursor *cursor;
+	MDB_txn *txn;
+
+	if (mdb_txn_begin(j->env, NULL, MDB_RDONLY, &txn))
+		return;
+	for (enum socket_id id = 0; id < N_SOCKETS; id++) {
+		if (mdb_cursor_open(txn, j->messages[id], &cursor))
+			continue;
+		if (!mdb_cursor_get(cursor, &key, &value, MDB_LAST))
+			memcpy(&j->last_time_us[id], value.mv_data, sizeof(uint64_t));
+		mdb_cursor_close(cursor);
+	}
+	mdb_txn_abort(txn);
+}
+
 int journal_open(struct journal **journal, const char *directory, const size_t bytes[N_SOCKETS],
 		 unsigned int live_percent, bool *halved)
 {
@@ -285,6 +304,7 @@ int journal_open(struct journal **journal, const char *directory, const size_t b
 		log_warning("journal %s: no room for the sizes asked for, made with %zu MiB for "
 			    "low and %zu MiB for high",
 			    directory, sizes[SOCKET_LOW] >> 20, sizes[SOCKET_HIGH] >> 20);
+	last_times(j);
 	for (enum socket_id id = 0; id < N_SOCKETS; id++)
 		j->limit[id] = sizes[id] / 100 * live_percent;
 	*journal = j;
@@ -304,6 +324,12 @@ void journal_close(struct journal *j)
 	if (j->env)
 		mdb_env_close(j->env);
 	free(j);
+}
+
+void journal_discard(struct journal *j)
+{
+	files_remove(j->directory);
+	journal_close(j);
 }
 
 /* ---- writing ---- */
@@ -349,7 +375,7 @@ static int chunk_append(struct journal *j, MDB_txn *txn, enum socket_id id,
 {
 	const struct message *m = &entry->streams[id]->messages[first];
 	struct key key = key_make(entry->run, m->n, m->notices);
-	struct chunk chunk = { 0 };
+	struct chunk chunk;
 	MDB_val k = { sizeof(key), &key };
 	MDB_val v = { bytes, NULL };
 	int rc = mdb_put(txn, j->messages[id], &k, &v, MDB_APPEND | MDB_RESERVE);
@@ -359,7 +385,8 @@ static int chunk_append(struct journal *j, MDB_txn *txn, enum socket_id id,
 		return rc;
 	for (size_t i = first; i < end; i++)
 		if (entry->streams[id]->messages[i].time_us)
-			chunk.time_us = entry->streams[id]->messages[i].time_us;
+			j->last_time_us[id] = entry->streams[id]->messages[i].time_us;
+	chunk.time_us = j->last_time_us[id];
 	at = bytes_put(at, &chunk, sizeof(chunk));
 	for (size_t i = first; i < end; i++, m++) {
 		const char *topic = entry->topic(entry->arg, m->topic);
@@ -694,9 +721,18 @@ static int since_in_run(MDB_cursor *cursor, uint64_t run, uint64_t time_us, uint
 		else
 			low = be64toh(key.n) + 1;
 	}
+	/* Chunks that begin with loss notices share their position with the next one. */
 	rc = seek(cursor, run, low, &key, &value);
-	if (!rc)
+	while (!rc) {
+		struct key before;
+		MDB_val its;
+
 		*n = since_in_chunk(&value, time_us);
+		if (step(cursor, MDB_PREV, &before, &its) || be64toh(before.run) != run ||
+		    chunk_time(&its) < time_us)
+			break;
+		value = its;
+	}
 	return rc;
 }
 
@@ -713,20 +749,21 @@ int journal_since(struct journal *j, enum socket_id id, uint64_t time_us, uint64
 	if (rc)
 		return rc;
 	rc = mdb_cursor_open(txn, j->messages[id], &cursor);
-	if (!rc) {
-		if (*run) {
-			rc = since_in_run(cursor, *run, time_us, n);
-		} else {
-			while (!(rc = seek(cursor, at, 0, &key, &value))) {
-				*run = be64toh(key.run);
-				rc = since_in_run(cursor, *run, time_us, n);
-				if (rc != MDB_NOTFOUND)
-					break;
-				at = *run + 1;
-			}
+	if (!rc && *run) {
+		rc = since_in_run(cursor, *run, time_us, n);
+	} else if (!rc) {
+		/* The oldest run that reaches so far. */
+		while (!(rc = seek(cursor, at, 0, &key, &value))) {
+			at = be64toh(key.run);
+			rc = since_in_run(cursor, at, time_us, n);
+			if (!rc)
+				*run = at;
+			if (rc != MDB_NOTFOUND)
+				break;
+			at++;
 		}
-		mdb_cursor_close(cursor);
 	}
+	mdb_cursor_close(cursor);
 	mdb_txn_abort(txn);
 	return to_errno(rc);
 }

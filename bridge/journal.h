@@ -20,6 +20,10 @@ int journal_open(struct journal **journal, const char *directory, const size_t b
 		 unsigned int live_percent, bool *halved);
 void journal_close(struct journal *journal); /* NULL is fine */
 
+/* Closes a journal that failed and deletes it: more was published than it knows of, so a successor
+ * that believed it would use numbers twice. */
+void journal_discard(struct journal *journal);
+
 /* ---- writing: one transaction for each drain ---- */
 
 /* What one transaction holds. */

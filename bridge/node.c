@@ -191,7 +191,7 @@ bool node_alive(const struct node *node)
 	return poll(&poll_fd, 1, 0) == 0;
 }
 
-static bool is_ignored(const struct node *node, pid_t pid)
+bool node_is_ignored(const struct node *node, pid_t pid)
 {
 	for (size_t i = 0; i < node->n_ignored; i++)
 		if (node->ignored[i] == (uint32_t)pid)
@@ -204,7 +204,7 @@ static void ignore(struct node *node, pid_t pid)
 {
 	size_t kept = 0;
 
-	if (is_ignored(node, pid))
+	if (node_is_ignored(node, pid))
 		return;
 	for (size_t i = 0; i < node->n_ignored; i++)
 		if (!kill((pid_t)node->ignored[i], 0) || errno == EPERM)
@@ -223,7 +223,7 @@ enum node_verdict node_judge(struct node *node, pid_t pid, bool starting)
 
 	if (pid == node->process.pid && !starting)
 		return NODE_KNOWN;
-	if (node->fixed || (!starting && is_ignored(node, pid)))
+	if (node->fixed || (!starting && node_is_ignored(node, pid)))
 		return pid == node->process.pid ? NODE_KNOWN : NODE_OTHER;
 	/* A number that starts again is a new process, even under the old number. */
 	if (pid == node->process.pid || !node_alive(node))

@@ -38,6 +38,9 @@ enum node_verdict {
 	NODE_NEW,   /* the node's next process: tell the end of the last one, then node_follow */
 };
 
+/* Whether pid is another process of the binary, as node_judge found. */
+bool node_is_ignored(const struct node *node, pid_t pid);
+
 /* Judges the process that a record comes from; starting: the record is its start. */
 enum node_verdict node_judge(struct node *node, pid_t pid, bool starting);
 

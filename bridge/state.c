@@ -19,8 +19,10 @@ struct saved_state {
 	/* what must match */
 	struct tracer_identity tracer;
 	struct binary_identity binary;
-	uint32_t group;	    /* of the binary */
-	uint32_t other;	    /* another binary was attached too, which nothing here describes */
+	uint32_t group; /* of the binary */
+	uint32_t other; /* another binary was attached too, which nothing here describes */
+	uint32_t fixed; /* an option named the process: the kernel records no other one */
+	uint32_t unused;
 	uint64_t catalogue; /* fingerprint of topics and selection: what the numbers below stand for
 			     */
 	char label[40];
@@ -104,6 +106,7 @@ static void state_identify(const struct bridge *b, struct saved_state *s)
 static void state_fill(const struct bridge *b, struct saved_state *s)
 {
 	s->group = b->current;
+	s->fixed = b->node.fixed;
 	s->other = tracer_attached(b->tracer, !b->current);
 	s->run = b->run;
 	for (enum socket_id id = 0; id < N_SOCKETS; id++) {
@@ -156,7 +159,7 @@ void state_save(struct bridge *b)
 	log_error("journal: %s: given up, so nothing can be replayed from here on; restart "
 		  "coretapd when there is room",
 		  strerror(-err));
-	journal_close(b->journal);
+	journal_discard(b->journal);
 	b->journal = NULL;
 	b->journal_failed = true;
 }
@@ -173,6 +176,10 @@ static bool state_matches(const struct bridge *b, const struct saved_state *s)
 		why = "the journal belongs to other rings or another version of the program";
 	else if (memcmp(&s->binary, &mine.binary, sizeof(mine.binary)))
 		why = "the binary is another one now";
+	else if (s->fixed != b->node.fixed ||
+		 (s->fixed && (s->process.pid != b->node.process.pid ||
+			       s->process.started_at != b->node.process.started_at)))
+		why = "another process is named now";
 	else if (s->other)
 		why = "two binaries were attached";
 	else if (s->catalogue != mine.catalogue)
@@ -280,6 +287,8 @@ bool state_resume(struct bridge *b)
 		resumed = !journal_restore(b->journal, &b->evictions);
 	}
 	if (!resumed) {
+		evictions_free(&b->evictions);
+		evictions_init(&b->evictions, b->options->keep_attached);
 		rings_close(b);
 		tracer_detach(b->tracer);
 		tracer_close(b->tracer);

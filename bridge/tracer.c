@@ -4,7 +4,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -129,6 +128,13 @@ static struct tracer *tracer_new(void)
 static int keep_fd(int fd)
 {
 	return fcntl(fd, F_DUPFD_CLOEXEC, 3);
+}
+
+static void fd_close(int *fd)
+{
+	if (*fd >= 0)
+		close(*fd);
+	*fd = -1;
 }
 
 static int shared_map(struct tracer *t)
@@ -266,13 +272,6 @@ out:
 	return err;
 }
 
-static void fd_close(int *fd)
-{
-	if (*fd >= 0)
-		close(*fd);
-	*fd = -1;
-}
-
 void tracer_close(struct tracer *t)
 {
 	if (!t)
@@ -387,52 +386,25 @@ int tracer_attach(struct tracer *t, const struct tracepoints *tps, unsigned int 
 	return err;
 }
 
-struct link {
-	struct bpf_link *perf;
-	int fd;
-};
-
-static void *link_release(void *arg)
-{
-	struct link *link = arg;
-
-	if (link->fd >= 0)
-		close(link->fd);
-	if (link->perf)
-		bpf_link__destroy(link->perf);
-	return NULL;
-}
-
 static void link_pin_path(const struct tracer *t, size_t site, char *path, size_t size)
 {
 	snprintf(path, size, "%s/link_%03zu", t->pins, site);
 }
 
-/* Each perf link waits about 100 ms for the kernel; all at once they wait together. */
+/* The kernel takes about 100 ms for each perf link, one after another: doing it in threads gains
+ * nothing (measured on Linux 6.18). */
 static void links_release(struct tracer *t, size_t first, size_t end)
 {
-	pthread_t threads[MAX_SITES];
-	struct link links[MAX_SITES];
-	bool started[MAX_SITES] = { false };
-
 	for (size_t i = first; i < end; i++) {
 		char path[192];
 
-		if (!t->perf[i] && t->links[i] < 0)
-			continue;
 		link_pin_path(t, i, path, sizeof(path));
-		if (t->pins[0])
+		if (t->pins[0] && t->links[i] >= 0)
 			unlink(path);
-		links[i] = (struct link){ t->perf[i], t->links[i] };
-		started[i] = !pthread_create(&threads[i], NULL, link_release, &links[i]);
-		if (!started[i])
-			link_release(&links[i]);
+		fd_close(&t->links[i]);
+		bpf_link__destroy(t->perf[i]);
 		t->perf[i] = NULL;
-		t->links[i] = -1;
 	}
-	for (size_t i = first; i < end; i++)
-		if (started[i])
-			pthread_join(threads[i], NULL);
 }
 
 void tracer_detach_group(struct tracer *t, unsigned int group)

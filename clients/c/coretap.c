@@ -31,6 +31,7 @@ struct link {
 	struct tracker *tracker; /* NULL = this socket is not needed */
 	struct filler *filler;	 /* NULL = gaps are not filled */
 	bool filling;		 /* a message is held until what precedes it is here */
+	bool anchored;		 /* the position file has a place for this socket */
 	int64_t stale_at;	 /* when silence becomes CORETAP_STALE */
 	bool told;		 /* STALE or STOPPING was the last that was told */
 	bool graced;		 /* this silence was given its grace */
@@ -260,10 +261,12 @@ int coretap_subscribe(struct coretap *tap, const char *topic)
 	return 0;
 }
 
-/* Whether more than one topic of a socket is subscribed to, as far as can be known. */
-static bool several_topics(const struct filter *filter, enum socket_id id)
+/* How much of a socket is to be received. So that order holds among all topics, low is received
+ * whole where several are wanted; high is not, it may carry a hundred times as much as is wanted. */
+static enum coverage coverage(const struct filter *filter, enum socket_id id)
 {
 	const char *only = NULL;
+	bool several = false;
 
 	for (size_t i = 0; i < filter->n_names; i++) {
 		const char *name = filter->names[i];
@@ -273,11 +276,14 @@ static bool several_topics(const struct filter *filter, enum socket_id id)
 		needed_sockets(name, needed);
 		if (!needed[id] || !strncmp(name, "bridge.", 7))
 			continue;
-		if (!length || name[length - 1] == '.' || (only && strcmp(only, name)))
-			return true;
+		if (!length)
+			return COVERS_WHOLE;
+		several |= name[length - 1] == '.' || (only && strcmp(only, name));
 		only = name;
 	}
-	return false;
+	if (!several)
+		return COVERS_TOPIC;
+	return id == SOCKET_LOW ? COVERS_WHOLE : COVERS_PART;
 }
 
 static void collect_trackers(const struct coretap *tap, struct tracker *trackers[N_SOCKETS])
@@ -293,11 +299,15 @@ static int start_link(struct coretap *tap, enum socket_id id)
 	uint64_t run;
 	int err = 0;
 
-	if (link->filler && several_topics(&tap->filter, id)) {
-		tracker_set_whole(link->tracker, true);
-		err = transport_subscribe(tap->transport, id, "");
+	if (link->filler) {
+		enum coverage covers = coverage(&tap->filter, id);
+
+		tracker_set_coverage(link->tracker, covers);
+		if (covers == COVERS_WHOLE)
+			err = transport_subscribe(tap->transport, id, "");
 	}
 	tracker_last(link->tracker, &node, &run);
+	link->anchored = run;
 	if (tap->since_wanted && link->filler && !run)
 		filler_want_since(link->filler, tap->since);
 	/* The status last: a publisher takes subscriptions in order, so when the first status
@@ -360,6 +370,22 @@ static int keep_position(struct coretap *tap, bool idle)
 	return write_position(tap);
 }
 
+/* The first position of a socket is written before its first event is told: whoever is killed before
+ * he has saved another one begins there again. */
+static int anchor(struct coretap *tap, struct link *link)
+{
+	const char *node;
+	uint64_t run;
+
+	if (link->anchored || !tap->position)
+		return 0;
+	tracker_last(link->tracker, &node, &run);
+	if (!run)
+		return 0;
+	link->anchored = true;
+	return write_position(tap);
+}
+
 static void heard(struct coretap *tap, struct link *link)
 {
 	tap->looked_at = now_ms();
@@ -416,15 +442,14 @@ static int fill(struct coretap *tap, struct link *link, enum socket_id id)
 		transport_touch(tap->transport, id);
 		return got < 0 ? got : 0;
 	}
-	if (filler_heard(link->filler) + STALE_MS > link->stale_at)
-		link->stale_at = filler_heard(link->filler) + STALE_MS;
 	tap->looked_at = now;
 	tap->moved = true;
 	tap->current = link;
 	if (got == FILLER_TELLS)
 		return 1;
 	link->filling = false;
-	link->stale_at = now + STALE_MS;
+	/* Whether the publisher is alive, what waits in the socket shows. */
+	link->stale_at = now + (filler_down(link->filler) ? GRACE_MS : STALE_MS);
 	transport_release(tap->transport, id, &topic, &body);
 	return give(tap, link, ORIGIN_FINAL, &topic, &body);
 }
@@ -447,7 +472,8 @@ static int take_message(struct coretap *tap)
 		tap->turn = id + 1;
 		if (tap->observe && tracker_message(link->tracker))
 			tap->observe(tap->observe_arg, tracker_message(link->tracker));
-		return 1;
+		got = anchor(tap, link);
+		return got ? got : 1;
 	}
 	return 0;
 }
@@ -512,7 +538,8 @@ static bool next_stale(struct coretap *tap, int64_t now, int *wait_ms)
 	for (int i = 0; i < N_SOCKETS; i++) {
 		struct link *link = &tap->links[i];
 
-		if (!link->tracker || link->told)
+		/* What came meanwhile is not looked at while a gap is filled. */
+		if (!link->tracker || link->told || link->filling)
 			continue;
 		if (now >= link->stale_at && now - tap->looked_at > AWAY_MS && !link->graced) {
 			link->graced = true;

@@ -57,8 +57,7 @@ enum coretap_kind {
 	CORETAP_LOST,
 	/* The numbering began anew, so continuity was lost: node, run (the new one), old_run. What
 	 * replay has of the old run came before this. What follows begins with number 1, and what
-	 * of that did not arrive is a gap; only without replay it is treated as after joining. Each
-	 * socket tells its own. */
+	 * of that did not arrive is a gap. Each socket tells its own. */
 	CORETAP_NEW_RUN,
 	/* A message of a run that has ended was dropped: node, run (the current one), old_run. Told
 	 * once for each old run. */
@@ -139,7 +138,9 @@ CORETAP_EXPORT int coretap_set_replay(struct coretap *tap, int on);
  *	"bridge.status"     CORETAP_STATUS events too (they are watched in any case)
  *
  * Order holds among all topics of a socket. So that it does when something was fetched from replay,
- * a socket with more than one of the topics is received whole, and the rest passed over.
+ * the low socket is received whole when several of its topics are asked for, and the rest passed
+ * over. Of the high socket only what is asked for is received: with several topics there, but not
+ * "", what one of them missed may come after later events of another.
  *
  * A topic that the library does not know is asked for on both sockets: coretapd can be given more
  * tracepoints than the built-in ones. What exists but is not published (--only, --exclude) stays
@@ -158,8 +159,8 @@ CORETAP_EXPORT int coretap_since(struct coretap *tap, uint64_t time_us);
  * An event counts as taken with the next call of coretap_next. The file is written when nothing
  * more is at hand, and at least every 100 ms; a process that is killed in between gets up to that
  * much again. Who needs more calls coretap_commit after each event or batch that is safe, and once
- * before the first coretap_next: from then on only coretap_commit writes the file, and nothing is
- * missed, whenever the process is killed; nothing comes twice if taking events and coretap_commit
+ * before the first coretap_next: from then on only coretap_commit writes the file (but for the
+ * place where a new one begins), and nothing is missed, whenever the process is killed; nothing comes twice if taking events and coretap_commit
  * cannot be divided, and else at most what came since the last one.
  *
  * Several processes need a file each. Before the first coretap_next, else -EBUSY; -ENOMEM,

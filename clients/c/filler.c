@@ -78,9 +78,9 @@ void filler_want_since(struct filler *filler, uint64_t time_us)
 	tracker_want_past(filler->tracker);
 }
 
-int64_t filler_heard(const struct filler *filler)
+bool filler_down(const struct filler *filler)
 {
-	return filler->heard_at;
+	return filler->down;
 }
 
 int64_t filler_deadline(const struct filler *filler)
@@ -182,7 +182,7 @@ static bool read_header(struct filler *filler, const struct frame *frame)
 	if (decode_check(frame->data, frame->length, filler->reason))
 		return false;
 	decode_item(frame->data, &map);
-	strcpy(filler->reason, "not an answer of replay");
+	strcpy(filler->reason, "replay: not an answer");
 	if (map.kind != ITEM_MAP)
 		return false;
 	get(&map, "id", &id);
@@ -223,9 +223,7 @@ static bool read_header(struct filler *filler, const struct frame *frame)
 		return false;
 	}
 	/* A cursor that stands still would never end. */
-	if (next.kind == ITEM_UINT && next.number <= filler->after)
-		return false;
-	filler->page_next = next.kind == ITEM_UINT;
+	filler->page_next = next.kind == ITEM_UINT && next.number > filler->after;
 	if (filler->page_next)
 		filler->after = next.number;
 	return true;
@@ -352,10 +350,8 @@ static int end_of_page(struct filler *filler)
 /* A peer that does not speak this protocol is told, and not asked again for now. */
 static int refuse(struct filler *filler)
 {
-	static const char name[] = "replay";
-
 	transport_hang_up(filler->transport, filler->socket);
-	tracker_malformed(filler->tracker, name, sizeof(name) - 1, filler->reason);
+	tracker_malformed(filler->tracker, "", 0, filler->reason);
 	filler->phase = GIVE_UP;
 	return FILLER_TELLS;
 }
@@ -403,7 +399,7 @@ static int take_part(struct filler *filler)
 	if (got <= 0)
 		return got < 0 ? got : end_of_page(filler);
 	if (!more) {
-		strcpy(filler->reason, "a topic without a body");
+		strcpy(filler->reason, "replay: a topic without a body");
 		return refuse(filler);
 	}
 	got = transport_answer(filler->transport, filler->socket, 1, &body, &more);
@@ -413,6 +409,10 @@ static int take_part(struct filler *filler)
 		filler->phase = PAGE_ENDED;
 	got = tracker_take(filler->tracker, ORIGIN_REPLAY, topic.data, topic.length, body.data,
 			   body.length);
+	if (got == TRACKER_FOREIGN) {
+		transport_hang_up(filler->transport, filler->socket);
+		filler->phase = GIVE_UP;
+	}
 	return got < 0 ? got : FILLER_TELLS;
 }
 

@@ -40,7 +40,7 @@ void filler_idle(struct filler *filler, int64_t now_ms);
 /* When to call one of the two again although nothing arrived; INT64_MAX = not before it does. */
 int64_t filler_deadline(const struct filler *filler);
 
-/* When replay answered last, 0 = never. */
-int64_t filler_heard(const struct filler *filler);
+/* Whether replay does not answer. */
+bool filler_down(const struct filler *filler);
 
 #endif

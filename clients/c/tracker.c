@@ -28,7 +28,8 @@ struct topic {
 struct node {
 	struct node *after;
 	uint64_t run;
-	uint64_t n; /* position up to which everything wanted was taken */
+	uint64_t n; /* last position taken */
+	uint64_t sure; /* position up to which everything wanted was taken for sure */
 	bool fresh; /* the run is known from its beginning: topics start with 1 */
 	uint64_t told_old_run; /* OLD_RUN was told for this one */
 	struct topic *topics;
@@ -55,7 +56,7 @@ struct tracker {
 	uint64_t *counters;
 	struct node *nodes;
 	unsigned int n_nodes;
-	bool whole;
+	enum coverage coverage;
 	bool want_past;
 	bool replay_off; /* the last status said so */
 	struct missing missing;
@@ -100,9 +101,9 @@ struct tracker *tracker_new(enum socket_id socket, const struct filter *filter, 
 	return tracker;
 }
 
-void tracker_set_whole(struct tracker *tracker, bool whole)
+void tracker_set_coverage(struct tracker *tracker, enum coverage coverage)
 {
-	tracker->whole = whole;
+	tracker->coverage = coverage;
 }
 
 void tracker_want_past(struct tracker *tracker)
@@ -224,9 +225,15 @@ static void start_run(struct tracker *tracker, struct node *node, uint64_t run, 
 		tracker->pending |= PENDING_NEW_RUN;
 	}
 	node->run = run;
-	node->n = n;
+	node->n = node->sure = n;
 	node->fresh = fresh;
 	free_topics(node);
+}
+
+/* Everything wanted up to here was taken. */
+static uint64_t position(const struct tracker *tracker, const struct node *node)
+{
+	return tracker->coverage == COVERS_PART ? node->sure : node->n;
 }
 
 /* Says what is missing before a message of a run, the last position before it being `before`. */
@@ -247,8 +254,6 @@ static int enter_run(struct tracker *tracker, struct node *node, enum origin ori
 {
 	if (run == node->run)
 		return 0;
-	if (origin == ORIGIN_REPLAY)
-		return -1;
 	if (run < node->run) {
 		tracker->old_run = run;
 		tracker->counters[CORETAP_COUNT_OLD_RUN]++;
@@ -258,8 +263,8 @@ static int enter_run(struct tracker *tracker, struct node *node, enum origin ori
 		return -1;
 	}
 	if (origin == ORIGIN_LIVE && (node->run || tracker->want_past))
-		return set_missing(tracker, node, run, n, node->n);
-	start_run(tracker, node, run, n, false);
+		return set_missing(tracker, node, run, n, position(tracker, node));
+	start_run(tracker, node, run, node->run ? 0 : n, node->run != 0);
 	return 0;
 }
 
@@ -300,7 +305,7 @@ static uint64_t behind_heads(const struct tracker *tracker, struct node *node,
 		if (!topic && node->fresh && head.number)
 			after = 0;
 	}
-	return tracker->whole && status->n > node->n && node->n < after ? node->n : after;
+	return tracker->coverage == COVERS_WHOLE && status->n > node->n && node->n < after ? node->n : after;
 }
 
 static void note_replay(struct tracker *tracker, const struct status_body *status)
@@ -369,6 +374,7 @@ static int take_status(struct tracker *tracker, enum origin origin, const char *
 	}
 	if (status->n > node->n)
 		node->n = status->n;
+	node->sure = node->n;
 	tracker->heads = status->heads;
 	tracker->pending |= last;
 	return 0;
@@ -432,7 +438,7 @@ int tracker_take(struct tracker *tracker, enum origin origin, const char *name, 
 				   PENDING_STOPPING);
 	/* A topic that begins like one of ours: libzmq compares prefixes only. */
 	wanted = filter_matches(tracker->filter, name, length);
-	if (!wanted && !tracker->whole)
+	if (!wanted && tracker->coverage != COVERS_WHOLE)
 		return 0;
 	if (wanted)
 		desc = catalogue_find(name, length);
@@ -452,8 +458,11 @@ int tracker_take(struct tracker *tracker, enum origin origin, const char *name, 
 			tracker_malformed(tracker, name, length, "node: too many labels");
 		return err;
 	}
-	if (origin == ORIGIN_REPLAY && node != tracker->node)
-		return 0;
+	if (origin == ORIGIN_REPLAY && (node != tracker->node || message->run != node->run)) {
+		tracker_malformed(tracker, name, length,
+				  "run: replay was asked for another one");
+		return TRACKER_FOREIGN;
+	}
 	tracker->node = node;
 	err = enter_run(tracker, node, origin, message->run, message->n - 1);
 	if (err)
@@ -483,7 +492,7 @@ int tracker_take(struct tracker *tracker, enum origin origin, const char *name, 
 		tracker->gap_last = message->seq - 1;
 		tracker->counters[CORETAP_COUNT_GAP] += message->seq - topic->next;
 	}
-	if (origin == ORIGIN_LIVE && tracker->whole && message->n > node->n + 1)
+	if (origin == ORIGIN_LIVE && tracker->coverage == COVERS_WHOLE && message->n > node->n + 1)
 		return set_missing(tracker, node, message->run, message->n - 1, node->n);
 	if (message->lost) {
 		tracker->pending |= PENDING_LOST;
@@ -526,8 +535,12 @@ void tracker_enter(struct tracker *tracker, uint64_t run, bool fresh)
 
 void tracker_reach(struct tracker *tracker, uint64_t n)
 {
-	if (tracker->node && n > tracker->node->n)
-		tracker->node->n = n;
+	struct node *node = tracker->node;
+
+	if (n > node->n)
+		node->n = n;
+	if (n > node->sure)
+		node->sure = n;
 }
 
 void tracker_tell_heads(struct tracker *tracker, const struct cursor *heads)
@@ -708,7 +721,7 @@ void tracker_save(const struct tracker *tracker, struct json *text)
 	json_raw(text, " ");
 	json_uint(text, node->run);
 	json_raw(text, " ");
-	json_uint(text, node->n);
+	json_uint(text, position(tracker, node));
 	json_raw(text, "\n");
 	for (const struct topic *topic = node->topics; topic; topic = topic->after) {
 		if (!topic->next)
@@ -730,7 +743,7 @@ int tracker_restore(struct tracker *tracker, const char *label, size_t length, u
 	if (!node)
 		return err;
 	node->run = run;
-	node->n = n;
+	node->n = node->sure = n;
 	tracker->node = node;
 	return 0;
 }

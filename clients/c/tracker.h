@@ -23,9 +23,14 @@ struct tracker *tracker_new(enum socket_id socket, const struct filter *filter, 
 
 void tracker_free(struct tracker *tracker);
 
-/* whole: every topic of this socket is received, so that positions have no holes and show at once
- * what is missing, of whatever topic. */
-void tracker_set_whole(struct tracker *tracker, bool whole);
+/* How much of a socket is received. */
+enum coverage {
+	COVERS_TOPIC, /* one topic: its numbers show what is missing */
+	COVERS_PART,  /* several: what is missing of one may show only after others went on */
+	COVERS_WHOLE, /* everything: positions have no holes, and show at once what is missing */
+};
+
+void tracker_set_coverage(struct tracker *tracker, enum coverage coverage);
 
 /* Where a message comes from, and so what is known about what precedes it. */
 enum origin {
@@ -38,8 +43,12 @@ enum origin {
  * the gap, then take it again with ORIGIN_FINAL. */
 #define TRACKER_MISSING 1
 
+/* The same for a message from replay that is not of the run that was asked for: told as malformed.
+ */
+#define TRACKER_FOREIGN 2
+
 /* Takes a message. The body must stay in place until tracker_next has returned false; only then may
- * the next message be taken. Returns 0, TRACKER_MISSING or -ENOMEM. */
+ * the next message be taken. Returns 0, TRACKER_MISSING, TRACKER_FOREIGN or -ENOMEM. */
 int tracker_take(struct tracker *tracker, enum origin origin, const char *topic,
 		 size_t topic_length, const void *body, size_t body_length);
 

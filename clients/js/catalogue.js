@@ -1,7 +1,6 @@
 // The events of the catalogue. Written by generate.js from protocol/events.json.
 import { Event } from "./src/events.js";
 
-
 /** A message from a peer is about to be processed. */
 export class NetInboundMessage extends Event {
   get peer_id() { return this.fields.peer_id; }
@@ -12,7 +11,6 @@ export class NetInboundMessage extends Event {
   get data() { return this.fields.data; }
   get truncated() { return this.fields.truncated; }
 }
-
 
 /** A message to a peer was queued. */
 export class NetOutboundMessage extends Event {
@@ -25,7 +23,6 @@ export class NetOutboundMessage extends Event {
   get truncated() { return this.fields.truncated; }
 }
 
-
 /** A peer connected to the node. */
 export class NetInboundConnection extends Event {
   get peer_id() { return this.fields.peer_id; }
@@ -34,7 +31,6 @@ export class NetInboundConnection extends Event {
   get network() { return this.fields.network; }
   get count() { return this.fields.count; }
 }
-
 
 /** The node connected to a peer. */
 export class NetOutboundConnection extends Event {
@@ -45,7 +41,6 @@ export class NetOutboundConnection extends Event {
   get count() { return this.fields.count; }
 }
 
-
 /** An inbound peer was told to go, to make room. */
 export class NetEvictedInboundConnection extends Event {
   get peer_id() { return this.fields.peer_id; }
@@ -54,7 +49,6 @@ export class NetEvictedInboundConnection extends Event {
   get network() { return this.fields.network; }
   get established() { return this.fields.established; }
 }
-
 
 /** A connection was closed. */
 export class NetClosedConnection extends Event {
@@ -65,13 +59,11 @@ export class NetClosedConnection extends Event {
   get established() { return this.fields.established; }
 }
 
-
 /** A peer broke the protocol. */
 export class NetMisbehavingConnection extends Event {
   get peer_id() { return this.fields.peer_id; }
   get reason() { return this.fields.reason; }
 }
-
 
 /** A block was connected to the chain. */
 export class ValidationBlockConnected extends Event {
@@ -83,7 +75,6 @@ export class ValidationBlockConnected extends Event {
   get duration_ns() { return this.fields.duration_ns; }
 }
 
-
 /** The coins cache was written to disk. */
 export class UtxocacheFlush extends Event {
   get duration_ns() { return this.fields.duration_ns; }
@@ -92,7 +83,6 @@ export class UtxocacheFlush extends Event {
   get memory() { return this.fields.memory; }
   get prune() { return this.fields.prune; }
 }
-
 
 /** A coin was added to a coins cache, a temporary one included. */
 export class UtxocacheAdd extends Event {
@@ -103,7 +93,6 @@ export class UtxocacheAdd extends Event {
   get coinbase() { return this.fields.coinbase; }
 }
 
-
 /** A coin was spent in a coins cache, a temporary one included. */
 export class UtxocacheSpent extends Event {
   get txid() { return this.fields.txid; }
@@ -112,7 +101,6 @@ export class UtxocacheSpent extends Event {
   get value() { return this.fields.value; }
   get coinbase() { return this.fields.coinbase; }
 }
-
 
 /** An unmodified coin was dropped from the coins cache. */
 export class UtxocacheUncache extends Event {
@@ -123,7 +111,6 @@ export class UtxocacheUncache extends Event {
   get coinbase() { return this.fields.coinbase; }
 }
 
-
 /** The wallet selected coins for a payment. */
 export class CoinSelectionSelectedCoins extends Event {
   get wallet() { return this.fields.wallet; }
@@ -133,7 +120,6 @@ export class CoinSelectionSelectedCoins extends Event {
   get selected() { return this.fields.selected; }
 }
 
-
 /** The wallet tried to create a transaction. */
 export class CoinSelectionNormalCreateTxInternal extends Event {
   get wallet() { return this.fields.wallet; }
@@ -142,12 +128,10 @@ export class CoinSelectionNormalCreateTxInternal extends Event {
   get change_pos() { return this.fields.change_pos; }
 }
 
-
 /** The wallet tries once more, avoiding partial spends. */
 export class CoinSelectionAttemptingApsCreateTx extends Event {
   get wallet() { return this.fields.wallet; }
 }
-
 
 /** The wallet created a transaction that avoids partial spends. */
 export class CoinSelectionApsCreateTxInternal extends Event {
@@ -158,14 +142,12 @@ export class CoinSelectionApsCreateTxInternal extends Event {
   get change_pos() { return this.fields.change_pos; }
 }
 
-
 /** A transaction was added to the mempool. */
 export class MempoolAdded extends Event {
   get txid() { return this.fields.txid; }
   get vsize() { return this.fields.vsize; }
   get fee() { return this.fields.fee; }
 }
-
 
 /** A transaction left the mempool. */
 export class MempoolRemoved extends Event {
@@ -176,7 +158,6 @@ export class MempoolRemoved extends Event {
   get entry_time() { return this.fields.entry_time; }
   get height() { return this.fields.height; }
 }
-
 
 /** A transaction is about to be replaced; its removal follows. */
 export class MempoolReplaced extends Event {
@@ -190,13 +171,11 @@ export class MempoolReplaced extends Event {
   get replacement_fee() { return this.fields.replacement_fee; }
 }
 
-
 /** A transaction was not accepted. */
 export class MempoolRejected extends Event {
   get txid() { return this.fields.txid; }
   get reason() { return this.fields.reason; }
 }
-
 
 /** The complete list of transactions that left the mempool with one block. */
 export class BlockEvictions extends Event {
@@ -216,7 +195,6 @@ export class BlockEvictions extends Event {
   get final() { return this.fields.final; }
 }
 
-
 /** A node process is traced from here on. */
 export class NodeStarted extends Event {
   get binary() { return this.fields.binary; }
@@ -225,7 +203,6 @@ export class NodeStarted extends Event {
   get core() { return this.fields.core; }
 }
 
-
 /** The node process is gone; its mempool is empty from here on. */
 export class NodeExited extends Event {
   get binary() { return this.fields.binary; }
@@ -233,7 +210,6 @@ export class NodeExited extends Event {
   get started_at() { return this.fields.started_at; }
   get core() { return this.fields.core; }
 }
-
 
 /** Of each topic: its class, its socket, and the types of its fields. */
 export const CATALOGUE = new Map(Object.entries({

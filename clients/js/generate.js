@@ -15,11 +15,11 @@ const code = [`// The events of the catalogue. Written by generate.js from proto
 import { Event } from "./src/events.js";
 `];
 for (const { topic, doc, fields } of events) {
-  code.push(`\n/** ${doc}. */\nexport class ${className(topic)} extends Event {`);
+  code.push(`/** ${doc}. */\nexport class ${className(topic)} extends Event {`);
   for (const { name } of fields) code.push(`  get ${name}() { return this.fields.${name}; }`);
   code.push("}\n");
 }
-code.push("\n/** Of each topic: its class, its socket, and the types of its fields. */\n" +
+code.push("/** Of each topic: its class, its socket, and the types of its fields. */\n" +
   "export const CATALOGUE = new Map(Object.entries({");
 for (const { topic, socket, fields } of events) {
   const types = fields.map(({ name, type }) => `${name}: "${type}"`).join(", ");

@@ -15,7 +15,7 @@ bridge.status shows the bridge's own account, once a second.
   --text           text for people, also when it is no terminal
   --address A      tcp://HOST:PORT or ipc:///run/coretap/NAME (${DEFAULT_ADDRESS})
   --count N        end after N events
-  --since T        30s, 10m, 2h, 1d or oldest: begin in the past
+  --since T        begin earlier: 10m, 2h or 1d ago, oldest, or a time like 2009-01-03T18:15:05Z
   --position FILE  keep the place there and go on from it
 
 What did not arrive, a new run, silence and the like are told on standard error, and in JSON also as

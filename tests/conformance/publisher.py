@@ -102,8 +102,8 @@ class Publisher:
         for name in ("low", "high"):
             while self.sockets[name].poll(0):
                 frame = self.sockets[name].recv()
-                if frame[:1] == b"\1":
-                    self.subscribed[name].add(frame[1:])
+                change = set.add if frame[:1] == b"\1" else set.discard
+                change(self.subscribed[name], frame[1:])
         return [name for name in ("low", "high") if b"bridge.stopping" in self.subscribed[name]]
 
     def wait_client(self, expected, seconds=10):

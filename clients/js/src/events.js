@@ -14,15 +14,22 @@ function text(value) {
   return `"${value.replace(UNSAFE, escaped)}"`;
 }
 
-/** As "%.17g" prints it; the contract has no floats. */
+/** As "%.17g" prints it, exact ties to even; the contract has no floats. */
 function real(value) {
   if (!Number.isFinite(value)) return "null";
-  if (Object.is(value, -0)) return "-0";
-  let [digits, exponent] = value.toExponential(16).split("e");
-  if (exponent >= -4 && exponent < 17) [digits, exponent] = [value.toPrecision(17), undefined];
-  if (digits.includes(".")) digits = digits.replace(/\.?0+$/, "");
-  if (exponent === undefined) return digits;
-  return `${digits}e${exponent[0]}${exponent.slice(1).padStart(2, "0")}`;
+  const sign = value < 0 || Object.is(value, -0) ? "-" : "";
+  const exact = Math.abs(value).toExponential(40);
+  const tie = /^.{17}[02468]50*e/.test(exact); // the last of 17 digits is even: it stays
+  const [mantissa, power] = (tie ? exact : Math.abs(value).toExponential(16)).split("e");
+  const digits = mantissa.slice(0, 18).replace(".", "");
+  const shift = Number(power);
+  const trim = (text) => text.replace(/\.?0*$/, "");
+  if (shift < -4 || shift > 16) {
+    const exponent = `${Math.abs(shift)}`.padStart(2, "0");
+    return `${sign}${trim(`${digits[0]}.${digits.slice(1)}`)}e${shift < 0 ? "-" : "+"}${exponent}`;
+  }
+  if (shift < 0) return `${sign}${trim(`0.${"0".repeat(-shift - 1)}${digits}`)}`;
+  return `${sign}${trim(`${digits.slice(0, shift + 1)}.${digits.slice(shift + 1)}`)}`;
 }
 
 function pairs(map) {
@@ -51,8 +58,23 @@ export function hex(bytes) {
   return bytes.hexSlice ? bytes.hexSlice(0, bytes.length) : Buffer.from(bytes).toString("hex");
 }
 
+const MAX_NAMES = 1000;
+const names = new Map(); // as they stand in JSON
+
+function member(name) {
+  let known = names.get(name);
+  if (known === undefined) {
+    known = `,${text(name)}:`;
+    if (names.size < MAX_NAMES) names.set(name, known);
+  }
+  return known;
+}
+
 function members(fields) {
-  return pairs(fields).map(([name, value]) => `,${text(name)}:${toJson(value)}`).join("");
+  if (fields[PAIRS]) return pairs(fields).map(([name, value]) => member(name) + toJson(value)).join("");
+  let all = "";
+  for (const name in fields) all += member(name) + toJson(fields[name]);
+  return all;
 }
 
 /** Something the node did. The fields of a topic that the catalogue knows are properties too. */

@@ -13,7 +13,8 @@ export class Position {
   #path;
   #sockets = {};
   #fd = -1;
-  #written = "";
+  #written = ""; // labels and topics are ASCII, and so is this
+  #page = Buffer.alloc(PAGE);
 
   constructor(path) {
     this.#path = path;
@@ -44,9 +45,12 @@ export class Position {
     const text = JSON.stringify({ version: 1, sockets: this.#sockets });
     if (text === this.#written) return;
     this.#written = text;
-    const data = Buffer.from(text.padEnd(PAGE));
-    if (this.#fd < 0 || data.length > PAGE) this.#replace(data);
-    else writeSync(this.#fd, data, 0, PAGE, 0);
+    if (this.#fd < 0 || text.length > PAGE) {
+      this.#replace(Buffer.from(text.padEnd(PAGE), "latin1"));
+    } else {
+      this.#page.fill(" ", this.#page.latin1Write(text));
+      writeSync(this.#fd, this.#page, 0, PAGE, 0);
+    }
   }
 
   #replace(data) {

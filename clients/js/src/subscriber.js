@@ -30,14 +30,15 @@ function endpoints(address) {
   throw new TypeError(`${address}: not an address; give tcp://HOST:PORT or ipc:///run/coretap/NAME`);
 }
 
-/** Unix microseconds of "10m", "2h", "oldest", a Date, or a Unix time in seconds. */
+/** Unix microseconds of "10m", "oldest", "2009-01-03T18:15:05Z", a Date, or a Unix time in seconds. */
 function parseSince(since) {
   if (since === undefined || since === null) return undefined;
   if (since instanceof Date) return Math.max(0, Math.round(since.getTime() * 1000));
   if (typeof since === "number" && since >= 0) return Math.round(since * 1e6);
   if (since === "oldest") return 0;
+  if (/^\d{4}-\d\d-\d\dT/.test(since) && Date.parse(since) >= 0) return Date.parse(since) * 1000;
   const ago = /^(\d+)([smhd])$/.exec(since);
-  if (!ago) throw new TypeError(`${since}: give 30s, 10m, 2h, 1d or "oldest"`);
+  if (!ago) throw new TypeError(`${since}: give 30s, 10m, 2h, 1d, oldest, or a time like 2009-01-03T18:15:05Z`);
   return Math.max(0, Math.round((Date.now() / 1000 - Number(ago[1]) * { s: 1, m: 60, h: 3600, d: 86400 }[ago[2]]) * 1e6));
 }
 
@@ -240,10 +241,6 @@ export class Subscriber {
     this.#position?.close();
     this.#position = null;
     this.#wakeUp?.();
-  }
-
-  [Symbol.dispose ?? Symbol.for("nodejs.dispose")]() {
-    this.close();
   }
 
   /** Leaving the loop closes the subscriber. Whether it was left by a break or by an exception cannot be

@@ -10,10 +10,10 @@
 """
 from . import p2p
 from .aio import AsyncSubscriber, asubscribe
-from .catalogue import *  # noqa: F401,F403  (a class for each topic: MempoolRemoved, ...)
+from .catalogue import *  # noqa: F401,F403
 from .catalogue import CATALOGUE
-from .events import (Alive, Event, Gap, Item, Lost, Malformed, NewRun, Notice, OldRun, Stale, Status,
-                     Stopping, to_json)
+from .events import (Alive, Event, Gap, Item, Lost, Malformed, NewRun, NoReplay, Notice, OldRun, Stale,
+                     Status, Stopping, to_json)
 from .history import Confirmed, Offer, Replacement, ReplacementHistory
 from .mempool import Bucket, Difference, Mempool, Resyncing, Synced, Transaction
 from .rpc import RPC, RPCError
@@ -21,3 +21,13 @@ from .subscriber import DEFAULT_ADDRESS, Subscriber, run, subscribe
 from .wire import WireError
 
 __version__ = "0.1.0"
+
+__all__ = [
+    "Alive", "AsyncSubscriber", "Bucket", "CATALOGUE", "Confirmed", "DEFAULT_ADDRESS", "Difference",
+    "Event", "Gap", "Item", "Lost", "Malformed", "Mempool", "NewRun", "NoReplay", "Notice", "Offer", "OldRun",
+    "RPC", "RPCError", "Replacement", "ReplacementHistory", "Resyncing", "Stale", "Status",
+    "Stopping", "Subscriber", "Synced", "Transaction", "WireError", "asubscribe", "p2p", "run",
+    "subscribe", "to_json",
+]
+# A class for each topic of the catalogue: MempoolRemoved, BlockEvictions, ...
+__all__ += [cls.__name__ for cls, _ in CATALOGUE.values()]

@@ -4,7 +4,9 @@ import signal
 import sys
 from typing import List, Optional
 
-from . import DEFAULT_ADDRESS, Confirmed, Event, Notice, ReplacementHistory, subscribe
+from .events import Event, Notice
+from .history import Confirmed, ReplacementHistory
+from .subscriber import DEFAULT_ADDRESS, subscribe
 
 
 def topic(word: str) -> str:
@@ -25,8 +27,10 @@ def tail(options: argparse.Namespace) -> int:
             assert item is not None
             if isinstance(item, Notice):
                 print(f"coretap: {item}", file=sys.stderr)
-            if options.json or isinstance(item, Event):
-                print(item.json() if options.json else f"{item.time:.6f} {item!r}")
+            if options.json:
+                print(item.json())
+            elif isinstance(item, Event):
+                print(f"{item.time:.6f} {item!r}")
             if isinstance(item, Event) and left:
                 left -= 1
                 if not left:

@@ -100,7 +100,7 @@ class ValidationBlockConnected(Event):
     hash: Optional[bytes]  # block hash
     height: Optional[int]  # block height
     n_tx: Optional[int]  # transactions in the block, the coinbase included
-    n_inputs: Optional[int]  # inputs spent
+    n_inputs: Optional[int]  # inputs, the coinbase's included
     sigops: Optional[int]  # signature operation cost
     duration_ns: Optional[int]  # ns: time taken; Core v23 and v24 measure in microseconds
 

@@ -230,6 +230,15 @@ class Malformed(Notice):
         return f"{self.socket} socket: dropped a malformed message{of}: {self.reason}"
 
 
+class NoReplay(Notice):
+    """What `since` asked for could not be had: the stream begins with what comes next."""
+
+    kind = "no_replay"
+
+    def __str__(self) -> str:
+        return f"{self.socket} socket: {self.node} has no replay: {self.reason}"
+
+
 Item = Union[Event, Notice]
 Hashes = List[Optional[bytes]]
 Numbers = List[Optional[int]]

@@ -56,7 +56,7 @@ class Confirmed(NamedTuple):
 
 class _Step:
     def __init__(self, event: Any) -> None:
-        self.time_us = event.time_us
+        self.time_us: int = event.time_us
         self.package = event.get("replacement_package")
         self.txid = event.get("replacement_txid")
         self.vsize = event.get("replacement_vsize")

@@ -80,7 +80,7 @@ class Transaction:
 
 class Bucket(NamedTuple):
     fee_rate: float  # satoshi per vbyte, lower bound
-    count: int
+    transactions: int
     vsize: int
 
 
@@ -153,12 +153,17 @@ class Mempool:
             raise RuntimeError("mempool: not synced")
         self._touched = set()
         listed = {bytes.fromhex(txid) for txid in self.rpc("getrawmempool", False)}
-        statuses, end = self._statuses, time.monotonic() + seconds
-        # Everything that was sent before the second status from now was fired after the call.
-        while self._statuses < statuses + 2 and time.monotonic() < end:
-            item = self.stream.next(0.1)
+        # First what waits here already. Then a status has the node's events up to a moment after the
+        # call, and the next one has those that were still on their way to coretapd.
+        end, statuses = time.monotonic() + seconds, None
+        while statuses is None or self._statuses < statuses + 2:
+            if time.monotonic() > end:
+                raise TimeoutError("mempool: no status")
+            item = self.stream.next(0 if statuses is None else 0.1)
             if item is not None:
                 self._told += self._apply(item)
+            elif statuses is None:
+                statuses = self._statuses
         if not self.synced:
             raise RuntimeError("mempool: continuity was lost meanwhile")
         touched, self._touched = self._touched or set(), None

@@ -26,11 +26,12 @@ class Replay:
 
     def _open(self) -> "zmq.Socket[Any]":
         if not self.socket:
-            self.socket = self.context.socket(zmq.DEALER)
+            socket: "zmq.Socket[Any]" = self.context.socket(zmq.DEALER)
             for option, value in ((zmq.LINGER, 0), (zmq.IPV6, 1), (zmq.RCVHWM, 4),
                                   (zmq.MAXMSGSIZE, MAX_LENGTH), (zmq.RECONNECT_IVL, 50)):
-                self.socket.setsockopt(option, value)
-            self.socket.connect(self.endpoint)
+                socket.setsockopt(option, value)
+            socket.connect(self.endpoint)
+            self.socket = socket
         return self.socket
 
     def close(self) -> None:

@@ -46,12 +46,12 @@ class RPC:
             raise RPCError(f"{self.host}:{self.port}: wrong user, password or cookie")
         try:
             answer = json.loads(text, parse_float=Decimal)
-            error = answer["error"]
+            refused, result = answer["error"], answer.get("result")
         except (ValueError, KeyError, TypeError):
             raise RPCError(f"{self.host}:{self.port}: HTTP {response.status}") from None
-        if error:
-            raise RPCError(f"{method}: {error.get('message', error)}")
-        return answer["result"]
+        if refused:
+            raise RPCError(f"{method}: {refused.get('message', refused)}")
+        return result
 
     def _credentials(self) -> str:
         text = f"{self.user or ''}:{self.password or ''}"

@@ -30,6 +30,7 @@ class Filter:
         self.names = tuple(dict.fromkeys(names))
         self._exact = {n for n in names if n and not n.endswith(".")}
         self._prefixes = tuple(n for n in names if not n or n.endswith("."))
+        self.single = len({*self.names} - {STATUS}) == 1 and not self._prefixes
         self.wants_status = STATUS in self._exact or "bridge." in self._prefixes
 
     def matches(self, topic: str) -> bool:
@@ -283,6 +284,8 @@ class Stream:
         since_us, self.since_us = self.since_us, None
         answer = yield from self._ask(self._request(since=since_us or 0))
         if not answer or type(answer[0].get("run")) is not int or answer[0]["run"] <= 0:
+            reason = self.replay.error if self.replay else ""
+            yield ev.NoReplay(self.socket, node=node.label, reason=reason or "not asked")
             return
         node.run = answer[0]["run"]
         if (yield from self._take_answer(node, answer)) and answer[0].get("next") is not None:

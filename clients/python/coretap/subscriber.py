@@ -30,6 +30,9 @@ def endpoints(address: str) -> Dict[str, str]:
     raise ValueError(f"{address}: not an address; give tcp://HOST:PORT or ipc:///run/coretap/NAME")
 
 
+_END: Any = object()
+
+
 class _Link:
     """One SUB socket with its stream, and whether it is alive."""
 
@@ -41,21 +44,33 @@ class _Link:
         self.stale_at = time.monotonic() + STALE
         self.quiet = False  # Stale or Stopping was the last that was told
         self.graced = False  # this silence was given its grace
-        self.socket = context.socket(zmq.SUB)
+        self.context, self.endpoint, self.backlog = context, endpoint, backlog
+        self.socket = self._connect()
+
+    def _connect(self) -> "zmq.Socket[Any]":
+        socket: "zmq.Socket[Any]" = self.context.socket(zmq.SUB)
         for option, value in (
-                (zmq.RCVHWM, backlog), (zmq.LINGER, 0), (zmq.IPV6, 1),
+                (zmq.RCVHWM, self.backlog), (zmq.LINGER, 0), (zmq.IPV6, 1),
                 # A restarted coretapd waits 250 ms before its first event: be back by then.
-                (zmq.RECONNECT_IVL, 50), (zmq.HANDSHAKE_IVL, 3000), (zmq.HEARTBEAT_IVL, 1000),
-                (zmq.HEARTBEAT_TIMEOUT, 5000), (zmq.HEARTBEAT_TTL, 10000),
+                (zmq.RECONNECT_IVL, 50), (zmq.HANDSHAKE_IVL, 3000),
+                # No heartbeats: with them libzmq up to 4.3.5 aborts the process when the high-water
+                # mark is reached ("_input_stopped", libzmq issue 3937). Status and silence tell.
                 (zmq.TCP_KEEPALIVE, 1), (zmq.TCP_KEEPALIVE_IDLE, 10),
                 (zmq.TCP_KEEPALIVE_INTVL, 5), (zmq.TCP_KEEPALIVE_CNT, 3),
                 (zmq.MAXMSGSIZE, MAX_LENGTH)):
-            self.socket.setsockopt(option, value)
-        self.socket.connect(endpoint)
+            socket.setsockopt(option, value)
+        socket.connect(self.endpoint)
         # The status last: a publisher takes subscriptions in order, so when the first status comes,
         # everything after it comes too, and its heads are the place to count from.
-        for topic in (*(("",) if stream.entire else stream.filter.names), STATUS, STOPPING):
-            self.socket.subscribe(topic.encode())
+        for topic in (*(("",) if self.stream.entire else self.stream.filter.names), STATUS,
+                      STOPPING):
+            socket.subscribe(topic.encode())
+        return socket
+
+    def reconnect(self) -> None:
+        """A connection may be dead without an error: after silence, begin with a new one."""
+        self.socket.close()
+        self.socket = self._connect()
 
     def receive(self) -> Optional[Steps]:
         try:
@@ -87,8 +102,10 @@ class Subscriber:
         self._links: List[_Link] = []
         for name in sockets or wanted.sockets():
             channel = Replay(self._context, where["replay"]) if replay else None
-            # All of the low socket is little, and shows at once where something is missing.
-            stream = Stream(name, wanted, channel, since_us, name == "low" or "" in wanted.names)
+            # All of the low socket is little, and shows at once where something is missing. One topic
+            # alone has no order with others to keep.
+            entire = "" in wanted.names or name == "low" and not wanted.single
+            stream = Stream(name, wanted, channel, since_us, entire)
             if self._position:
                 stream.nodes = self._position.nodes(name)
             backlog = max(1, memory // _MESSAGE_BYTES) if memory else 0
@@ -200,18 +217,18 @@ class Subscriber:
                 idle += 1
                 self._turn = (self._turn + 1) % len(links)
                 continue
-            item = next(link.work, link)  # the link itself stands for the end
+            step: Any = next(link.work, _END)
             if self._position:
                 self._position.save(link.name, link.stream.nodes)
-            if item is None:  # waits for replay
-                idle += 1
-            elif item is not link:
-                if type(item) is ev.Stopping:
-                    link.quiet = True
-                return item
-            else:
+            if step is not None and step is not _END:
+                link.quiet = type(step) is ev.Stopping
+                taken: ev.Item = step
+                return taken
+            if step is _END:
                 link.work = None
                 idle = 0
+            else:  # waits for replay
+                idle += 1
             self._turn = (self._turn + 1) % len(links)
         return None
 
@@ -226,6 +243,7 @@ class Subscriber:
                 link.stale_at = now + GRACE
                 continue
             link.quiet = True
+            link.reconnect()
             last = link.stream.last
             return ev.Stale(link.name, node=last.label if last else "", run=last.run if last else 0)
         return None

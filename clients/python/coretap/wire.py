@@ -110,7 +110,7 @@ def _map(body: bytes, contents: str) -> Dict[str, Any]:
 
 # ---- events ----
 
-_PYTHON = {"uint": int, "int": int, "bool": bool, "hash": bytes, "bin": bytes, "text": str,
+_PYTHON: Dict[str, Any] = {"uint": int, "int": int, "bool": bool, "hash": bytes, "bin": bytes, "text": str,
            "hashes": list, "uints": list, "ints": list, "conflicts": dict}
 _CONFLICTS = {"txids": "hash", "fees": "int", "vsizes": "uint", "entry_times": "uint",
               "after": "uint"}
@@ -119,11 +119,10 @@ _MAX_SHAPES = 4096
 
 
 def _has_type(value: Any, kind: str) -> bool:
-    if value is None:
+    if value is None or kind not in _PYTHON:
         return True
-    if kind not in _PYTHON:
-        return True
-    if type(value) is not _PYTHON[kind]:
+    exact: bool = type(value) is _PYTHON[kind]  # a bool is no integer
+    if not exact:
         return False
     if kind == "hash":
         return len(value) == 32

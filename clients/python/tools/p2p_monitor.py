@@ -1,6 +1,5 @@
 #!/usr/bin/python3
 """Shows peers and the messages to and from them. Prints the messages when output is no terminal."""
-import collections
 import curses
 import sys
 

@@ -1,0 +1,552 @@
+/* journal.c: what is appended is read back byte by byte, within bounds, across opening and closing. */
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "../../bridge/journal.h"
+
+static int failures;
+static const char *test_name;
+
+#define CHECK(condition)                                                                   \
+	do {                                                                               \
+		if (!(condition)) {                                                        \
+			printf("FAIL %s: line %d: %s\n", test_name, __LINE__, #condition); \
+			failures++;                                                        \
+		}                                                                          \
+	} while (0)
+
+#define MIB ((size_t)1 << 20)
+
+static char directory[64];
+
+struct state {
+	uint64_t number;
+	char rest[4000];
+};
+
+/* Two streams with one topic each, and a state that counts the transactions. */
+struct writer {
+	struct stream streams[N_SOCKETS];
+	struct evictions evictions;
+	struct state state;
+	struct journal *journal;
+	uint64_t time_us;
+};
+
+static const struct field_desc text_field[] = { { .name = "text", .type = TYPE_TEXT } };
+static const struct event_desc event = { .topic = "a.b", .fields = text_field, .n_fields = 1 };
+
+static const char *topic_name(const void *arg, unsigned int topic)
+{
+	(void)arg;
+	return topic ? "second.topic" : "first.topic";
+}
+
+static void remove_all(void)
+{
+	char command[96];
+
+	snprintf(command, sizeof(command), "rm -rf %s", directory);
+	assert(!system(command));
+}
+
+static struct journal *open_journal(size_t low, size_t high)
+{
+	const size_t bytes[N_SOCKETS] = { low, high };
+	struct journal *journal = NULL;
+	bool halved = true;
+	int err = journal_open(&journal, directory, bytes, 80, &halved);
+
+	CHECK(!err && !halved);
+	if (err)
+		exit(1);
+	return journal;
+}
+
+static struct writer *writer_open(const char *name, uint64_t run, size_t low, size_t high)
+{
+	struct writer *w = calloc(1, sizeof(*w));
+
+	assert(w);
+	test_name = name;
+	for (enum socket_id id = 0; id < N_SOCKETS; id++)
+		assert(!stream_init(&w->streams[id], "label", run, 2));
+	evictions_init(&w->evictions, true);
+	w->journal = open_journal(low, high);
+	w->time_us = 1000;
+	return w;
+}
+
+static void writer_close(struct writer *w)
+{
+	for (enum socket_id id = 0; id < N_SOCKETS; id++)
+		stream_free(&w->streams[id]);
+	evictions_free(&w->evictions);
+	journal_close(w->journal);
+	free(w);
+}
+
+static void add(struct writer *w, enum socket_id id, unsigned int topic, size_t len)
+{
+	char *text = malloc(len);
+	struct value value = { .state = VALUE_SET, .bytes = { text, len } };
+
+	assert(text);
+	memset(text, 'a' + (int)(w->streams[id].next_n % 26), len);
+	stream_event(&w->streams[id], topic, &event, 5, 0, w->time_us++, &value);
+	free(text);
+}
+
+static int commit(struct writer *w)
+{
+	struct journal_entry entry = {
+		.run = w->streams[SOCKET_LOW].run,
+		.streams = { &w->streams[SOCKET_LOW], &w->streams[SOCKET_HIGH] },
+		.topic = topic_name,
+		.state = &w->state,
+		.state_size = sizeof(w->state),
+		.evictions = &w->evictions,
+	};
+	int err;
+
+	for (enum socket_id id = 0; id < N_SOCKETS; id++)
+		stream_flush(&w->streams[id]);
+	w->state.number++;
+	err = journal_write(w->journal, &entry);
+	for (enum socket_id id = 0; id < N_SOCKETS; id++)
+		stream_clear(&w->streams[id]);
+	return err;
+}
+
+/* ---- reading ---- */
+
+struct reading {
+	size_t messages, bytes, max;
+	uint64_t first, next; /* positions */
+	char topics[256];
+	bool broken; /* positions do not follow one another */
+};
+
+static bool found(void *arg, const struct journal_message *m)
+{
+	struct reading *r = arg;
+
+	if (!r->messages++)
+		r->first = m->n;
+	else
+		r->broken |= m->n != r->next;
+	r->next = m->n + m->events;
+	r->bytes += m->len;
+	if (strlen(r->topics) + 2 < sizeof(r->topics))
+		strncat(r->topics, m->topic, 1);
+	return !r->max || r->messages < r->max;
+}
+
+static struct reading read_from(struct writer *w, enum socket_id id, uint64_t run, uint64_t n)
+{
+	struct reading r = { 0 };
+
+	CHECK(!journal_read(w->journal, id, run, n, found, &r));
+	CHECK(!r.broken);
+	return r;
+}
+
+static uint64_t first_of(struct writer *w, enum socket_id id, uint64_t run)
+{
+	uint64_t first = 0, last = 0;
+
+	CHECK(!journal_bounds(w->journal, id, run, &first, &last));
+	CHECK(last == w->streams[id].next_n - 1 || w->streams[id].run != run);
+	return first;
+}
+
+static void test_append_and_read(void)
+{
+	struct writer *w = writer_open("append and read", 7, 4 * MIB, 4 * MIB);
+	char *copies[3];
+	size_t sizes[3];
+	uint64_t first, last;
+	struct reading r;
+
+	CHECK(journal_bounds(w->journal, SOCKET_LOW, 7, &first, &last) == -ENOENT);
+	add(w, SOCKET_LOW, 0, 3);  /* 1 */
+	add(w, SOCKET_LOW, 0, 3);  /* 2 */
+	add(w, SOCKET_LOW, 1, 3);  /* 3 */
+	stream_loss(&w->streams[SOCKET_LOW], 0, 5, 10);
+	stream_loss(&w->streams[SOCKET_LOW], 1, 5, 10);
+	add(w, SOCKET_LOW, 0, 20000); /* 4, overflow pages */
+	add(w, SOCKET_HIGH, 1, 3);
+	stream_flush(&w->streams[SOCKET_LOW]);
+	CHECK(w->streams[SOCKET_LOW].n_messages == 5);
+	for (int i = 0; i < 3; i++) {
+		const struct message *m = &w->streams[SOCKET_LOW].messages[i ? 2 + i : 0];
+
+		sizes[i] = m->len;
+		copies[i] = memcpy(malloc(m->len), m->data, m->len);
+	}
+	CHECK(!commit(w));
+	CHECK(first_of(w, SOCKET_LOW, 7) == 1 && first_of(w, SOCKET_HIGH, 7) == 1);
+
+	r = read_from(w, SOCKET_LOW, 7, 1);
+	CHECK(r.messages == 5 && r.first == 1 && r.next == 5 && !strcmp(r.topics, "fsfsf"));
+	r = read_from(w, SOCKET_LOW, 7, 2); /* inside the first message */
+	CHECK(r.messages == 5 && r.first == 1);
+	r = read_from(w, SOCKET_LOW, 7, 3);
+	CHECK(r.messages == 4 && r.first == 3);
+	r = read_from(w, SOCKET_LOW, 7, 4); /* the notices at this position come with it */
+	CHECK(r.messages == 3 && r.first == 4 && !strcmp(r.topics, "fsf"));
+	r = read_from(w, SOCKET_LOW, 7, 5);
+	CHECK(!r.messages);
+	r = read_from(w, SOCKET_LOW, 7, UINT64_MAX);
+	CHECK(!r.messages);
+	r = read_from(w, SOCKET_LOW, 6, 1);
+	CHECK(!r.messages);
+	r = read_from(w, SOCKET_LOW, 8, 1);
+	CHECK(!r.messages);
+	r = read_from(w, SOCKET_HIGH, 7, 1);
+	CHECK(r.messages == 1 && !strcmp(r.topics, "s"));
+	r = (struct reading){ .max = 2 };
+	CHECK(!journal_read(w->journal, SOCKET_LOW, 7, 1, found, &r));
+	CHECK(r.messages == 2);
+
+	/* A loss at the very end is held, though it has no position. */
+	stream_loss(&w->streams[SOCKET_LOW], 0, 5, 11);
+	CHECK(!commit(w));
+	r = read_from(w, SOCKET_LOW, 7, 5);
+	CHECK(r.messages == 1 && r.next == 5);
+	for (int i = 0; i < 3; i++) {
+		CHECK(sizes[i] > 20);
+		free(copies[i]);
+	}
+	writer_close(w);
+	remove_all();
+}
+
+struct expectation {
+	const char *data;
+	size_t len;
+	bool same;
+};
+
+static bool compare(void *arg, const struct journal_message *m)
+{
+	struct expectation *e = arg;
+
+	e->same = m->len == e->len && !memcmp(m->body, e->data, e->len) && m->topic_len == 11 &&
+		  !memcmp(m->topic, "first.topic", 11);
+	return false;
+}
+
+static void test_bytes(void)
+{
+	struct writer *w = writer_open("byte by byte", 7, 8 * MIB, 4 * MIB);
+
+	for (size_t len = 1; len < 3000000; len = len * 3 + 7) {
+		struct stream *s = &w->streams[SOCKET_LOW];
+		struct expectation e = { 0 };
+		uint64_t n = s->next_n;
+
+		add(w, SOCKET_LOW, 0, len);
+		stream_flush(s);
+		e.len = s->messages[0].len;
+		e.data = memcpy(malloc(e.len), s->messages[0].data, e.len);
+		CHECK(!commit(w));
+		CHECK(!journal_read(w->journal, SOCKET_LOW, 7, n, compare, &e));
+		CHECK(e.same);
+		free((void *)e.data);
+	}
+	writer_close(w);
+	remove_all();
+}
+
+static void test_bounds(void)
+{
+	struct writer *w = writer_open("bounds", 7, 4 * MIB, 2 * MIB);
+	struct reading low, high;
+	struct stat st;
+	char path[96];
+	uint64_t first;
+
+	for (int i = 0; i < 400; i++)
+		add(w, SOCKET_LOW, (unsigned int)i % 2, 1000);
+	CHECK(!commit(w));
+	/* A flood in one does not age the other. */
+	for (int turn = 0; turn < 300; turn++) {
+		for (int i = 0; i < 100; i++)
+			add(w, SOCKET_HIGH, (unsigned int)i % 2, 400);
+		CHECK(!commit(w));
+	}
+	CHECK(first_of(w, SOCKET_LOW, 7) == 1);
+	low = read_from(w, SOCKET_LOW, 7, 1);
+	CHECK(low.next == 401);
+	first = first_of(w, SOCKET_HIGH, 7);
+	high = read_from(w, SOCKET_HIGH, 7, first);
+	/* Oldest out first, and the room is used. */
+	CHECK(first > 1 && high.first == first && high.next == 30001);
+	CHECK(high.bytes < 2 * MIB && high.bytes > MIB / 2);
+	for (int turn = 0; turn < 2000; turn++) {
+		add(w, SOCKET_LOW, 0, 16000);
+		CHECK(!commit(w));
+	}
+	first = first_of(w, SOCKET_LOW, 7);
+	low = read_from(w, SOCKET_LOW, 7, first);
+	CHECK(low.bytes < 4 * MIB && low.bytes > MIB && low.next == 2401);
+	CHECK(first_of(w, SOCKET_HIGH, 7) == high.first);
+	snprintf(path, sizeof(path), "du -s --block-size=1 %s >/dev/null", directory);
+	snprintf(path, sizeof(path), "%s", directory);
+	CHECK(!stat(path, &st));
+	writer_close(w);
+	remove_all();
+}
+
+/* Large lists among small messages leave the map without room in one piece. */
+static void test_map_full(void)
+{
+	struct writer *w = writer_open("map full", 7, 2 * MIB, MIB);
+	uint64_t first;
+
+	srand(3);
+	for (int turn = 0; turn < 1500; turn++) {
+		for (int i = rand() % 30; i >= 0; i--)
+			add(w, SOCKET_LOW, (unsigned int)i % 2, (size_t)(rand() % 900));
+		if (turn % 3 == 0)
+			add(w, SOCKET_LOW, 0, (size_t)(rand() % 400000));
+		if (turn % 5 == 0)
+			add(w, SOCKET_HIGH, 0, (size_t)(rand() % 200000));
+		CHECK(!commit(w));
+		if (failures)
+			break;
+		CHECK(read_from(w, SOCKET_LOW, 7, w->streams[SOCKET_LOW].next_n - 1).messages == 1);
+	}
+	first = first_of(w, SOCKET_LOW, 7);
+	CHECK(read_from(w, SOCKET_LOW, 7, first).next == w->streams[SOCKET_LOW].next_n);
+	writer_close(w);
+	remove_all();
+}
+
+/* The same time is not twice in a stream here: message i is of time 1000 + i. */
+static void test_since(void)
+{
+	struct writer *w = writer_open("since", 7, 4 * MIB, 4 * MIB);
+	uint64_t run = 0, n = 0;
+
+	CHECK(journal_since(w->journal, SOCKET_LOW, 0, &run, &n) == -ENOENT);
+	for (int i = 0; i < 1000; i++) {
+		add(w, SOCKET_LOW, 0, 3); /* position 1 + i, time 1000 + i */
+		if (i % 2)
+			CHECK(!commit(w));
+		/* Losses have no time of their own; they must not lead the search astray. */
+		if (i % 3 == 0)
+			stream_loss(&w->streams[SOCKET_LOW], 0, 5, (uint64_t)i + 1);
+		if (i % 5)
+			CHECK(!commit(w));
+	}
+	CHECK(!commit(w));
+	stream_loss(&w->streams[SOCKET_LOW], 0, 5, 5000); /* the last message is one */
+	CHECK(!commit(w));
+	for (uint64_t time = 990; time < 2000; time++) {
+		uint64_t expected = time < 1000 ? 1 : time - 999;
+
+		run = time % 2 ? 7 : 0;
+		n = 0;
+		CHECK(!journal_since(w->journal, SOCKET_LOW, time, &run, &n));
+		CHECK(run == 7);
+		/* A few messages more are no harm, one less is. */
+		CHECK(n <= expected && n + 3 >= expected);
+		if (failures)
+			break;
+	}
+	run = 7;
+	CHECK(journal_since(w->journal, SOCKET_LOW, 100000, &run, &n) == -ENOENT);
+	run = 0;
+	CHECK(journal_since(w->journal, SOCKET_LOW, 100000, &run, &n) == -ENOENT);
+	CHECK(run == 0); /* nothing is claimed */
+	writer_close(w);
+	remove_all();
+}
+
+struct runs {
+	size_t n;
+	struct journal_run_info info[8];
+	char heads[8][16];
+};
+
+static void run_found(void *arg, const struct journal_run_info *info)
+{
+	struct runs *runs = arg;
+
+	assert(runs->n < 8);
+	if (info->heads)
+		memcpy(runs->heads[runs->n], info->heads, info->heads_len);
+	runs->info[runs->n++] = *info;
+}
+
+static struct runs runs_of(struct writer *w)
+{
+	struct runs runs = { 0 };
+
+	CHECK(!journal_runs(w->journal, run_found, &runs));
+	return runs;
+}
+
+static void test_runs(void)
+{
+	struct writer *w = writer_open("runs", 100, 2 * MIB, 2 * MIB);
+	struct runs runs;
+	uint64_t run = 0, n;
+
+	CHECK(!runs_of(w).n);
+	for (int i = 0; i < 5; i++)
+		add(w, SOCKET_LOW, 0, 100);
+	CHECK(!commit(w));
+	writer_close(w);
+
+	w = writer_open("runs", 200, 2 * MIB, 2 * MIB);
+	w->time_us = 5000;
+	CHECK(!journal_run(w->journal, 100, true, "heads", 6));
+	add(w, SOCKET_HIGH, 0, 100);
+	CHECK(!commit(w));
+	runs = runs_of(w);
+	CHECK(runs.n == 2 && runs.info[0].run == 100 && runs.info[1].run == 200);
+	CHECK(runs.info[0].ended && !runs.info[1].ended && !strcmp(runs.heads[0], "heads"));
+	CHECK(runs.info[0].first[SOCKET_LOW] == 1 && runs.info[0].last[SOCKET_LOW] == 5);
+	CHECK(!runs.info[0].first[SOCKET_HIGH] && !runs.info[0].last[SOCKET_HIGH]);
+	CHECK(runs.info[1].first[SOCKET_HIGH] == 1 && runs.info[1].last[SOCKET_HIGH] == 1);
+	/* The numbers of one run are not those of another. */
+	CHECK(read_from(w, SOCKET_LOW, 100, 1).messages == 1);
+	CHECK(!read_from(w, SOCKET_LOW, 100, 6).messages);
+	CHECK(!read_from(w, SOCKET_LOW, 200, 1).messages);
+	CHECK(!journal_since(w->journal, SOCKET_LOW, 0, &run, &n) && run == 100 && n == 1);
+	run = 0;
+	CHECK(journal_since(w->journal, SOCKET_LOW, 5000, &run, &n) == -ENOENT && run == 0);
+	run = 0;
+	CHECK(!journal_since(w->journal, SOCKET_HIGH, 0, &run, &n) && run == 200);
+	for (int i = 0; i < 5; i++)
+		add(w, SOCKET_LOW, 0, 100);
+	CHECK(!commit(w));
+	CHECK(read_from(w, SOCKET_LOW, 100, 5).next == 6);
+	CHECK(read_from(w, SOCKET_LOW, 200, 1).messages == 1);
+	CHECK(!read_from(w, SOCKET_LOW, 100, 6).messages); /* the next run's do not follow */
+
+	/* The old run ages out with the new one's messages. */
+	for (int turn = 0; turn < 300; turn++) {
+		add(w, SOCKET_LOW, 0, 16000);
+		CHECK(!commit(w));
+	}
+	runs = runs_of(w);
+	CHECK(runs.n == 1 && runs.info[0].run == 200 && runs.info[0].first[SOCKET_LOW] > 1);
+	writer_close(w);
+	remove_all();
+}
+
+static void test_state(void)
+{
+	struct writer *w = writer_open("state", 7, 2 * MIB, 2 * MIB);
+	struct evictions_entry entry = { .vsize = 1 };
+	struct state state;
+	char other[sizeof(state) + 8];
+
+	CHECK(journal_state(w->journal, &state, sizeof(state)) == -ENOENT);
+	for (int i = 1; i <= 50; i++) {
+		memset(w->state.rest, i, sizeof(w->state.rest));
+		add(w, SOCKET_LOW, 0, 100);
+		CHECK(!commit(w));
+		CHECK(!w->evictions.restart && !w->evictions.save_remembered);
+	}
+	CHECK(!journal_state(w->journal, &state, sizeof(state)));
+	CHECK(state.number == 50 && state.rest[3999] == 50);
+	CHECK(journal_state(w->journal, other, sizeof(other)) == -ENOENT);
+	writer_close(w);
+
+	/* The successor finds it, and the list of evictions in order. */
+	w = writer_open("state", 7, 2 * MIB, 2 * MIB);
+	CHECK(!journal_state(w->journal, &w->state, sizeof(w->state)) && w->state.number == 50);
+	w->streams[SOCKET_LOW].next_n = 51;
+	w->streams[SOCKET_LOW].last_n = 50;
+	for (uint64_t i = 0; i < 1000; i++) {
+		entry.entry_time = i;
+		entry.conflict = i % 7 == 0;
+		w->evictions.unsaved = realloc(w->evictions.unsaved, sizeof(entry));
+		w->evictions.unsaved[0] = entry;
+		w->evictions.n_unsaved = w->evictions.unsaved_capacity = 1;
+		/* Where the journal finds how many went before. */
+		if (entry.conflict)
+			w->evictions.conflict.n++;
+		else
+			w->evictions.block.n++;
+		CHECK(!commit(w));
+		CHECK(!w->evictions.n_unsaved);
+	}
+	w->evictions.block.n = w->evictions.conflict.n = 0;
+	writer_close(w);
+
+	w = writer_open("state", 7, 2 * MIB, 2 * MIB);
+	CHECK(!journal_restore(w->journal, &w->evictions));
+	CHECK(w->evictions.block.n == 857 && w->evictions.conflict.n == 143);
+	for (size_t i = 1; i < w->evictions.block.n; i++)
+		CHECK(w->evictions.block.entry_times[i] > w->evictions.block.entry_times[i - 1]);
+	writer_close(w);
+	remove_all();
+}
+
+static void test_sizes(void)
+{
+	struct writer *w = writer_open("sizes", 7, 2 * MIB, 2 * MIB);
+	char path[96];
+	struct stat st;
+
+	add(w, SOCKET_LOW, 0, 100);
+	CHECK(!commit(w));
+	writer_close(w);
+	w = writer_open("sizes", 7, 2 * MIB, 2 * MIB);
+	CHECK(runs_of(w).n == 1);
+	writer_close(w);
+	/* Another size: made anew. Every block of it exists. */
+	w = writer_open("sizes", 7, 3 * MIB, 2 * MIB);
+	CHECK(!runs_of(w).n);
+	snprintf(path, sizeof(path), "%s/data.mdb", directory);
+	if (!stat(path, &st))
+		CHECK((size_t)st.st_blocks * 512 >= 5 * MIB && st.st_size == 5 * (off_t)MIB);
+	writer_close(w);
+	remove_all();
+}
+
+static void test_not_possible(void)
+{
+	const size_t bytes[N_SOCKETS] = { MIB, MIB };
+	struct journal *journal = NULL;
+	bool halved;
+	int fd;
+
+	test_name = "not possible";
+	fd = open(directory, O_CREAT | O_WRONLY, 0600);
+	CHECK(fd >= 0 && !close(fd));
+	CHECK(journal_open(&journal, directory, bytes, 80, &halved) == -ENOTDIR && !journal);
+	CHECK(!unlink(directory));
+	CHECK(journal_open(&journal, "/proc/nowhere/journal", bytes, 80, &halved) < 0 && !journal);
+	journal_close(NULL);
+}
+
+int main(void)
+{
+	strcpy(directory, "/tmp/coretap-journal-XXXXXX");
+	if (!mkdtemp(directory))
+		return 77;
+	rmdir(directory);
+	test_append_and_read();
+	test_bytes();
+	test_bounds();
+	test_map_full();
+	test_since();
+	test_runs();
+	test_state();
+	test_sizes();
+	test_not_possible();
+	return failures ? 1 : 0;
+}
