@@ -112,6 +112,24 @@ static int lock_take(struct bridge *b)
 	return 0;
 }
 
+/* Greater than every earlier run of this label, though the clock may have gone back and the journal
+ * may be gone: the lock file remembers the last one. */
+static uint64_t run_new(const struct bridge *b)
+{
+	uint64_t run = now_us(), last = 0;
+	char text[32] = "";
+	ssize_t n = pread(b->lock, text, sizeof(text) - 1, 0);
+
+	if (n > 0)
+		last = strtoull(text, NULL, 10);
+	if (run <= last)
+		run = last + 1;
+	n = snprintf(text, sizeof(text), "%lu\n", run);
+	if (pwrite(b->lock, text, (size_t)n, 0) != n)
+		log_warning("%s/lock: cannot be written: %s", b->directory, strerror(errno));
+	return run;
+}
+
 static int sockets_bind(struct bridge *b)
 {
 	static const char *const names[N_ENDPOINTS] = { "low", "high", "replay" };
@@ -199,7 +217,6 @@ static int pipeline_open(struct bridge *b)
 		.rules = b->options->rules,
 		.n_rules = b->options->n_rules,
 	};
-	uint64_t last;
 	int err;
 
 	evictions_init(&b->evictions, b->options->keep_attached);
@@ -208,10 +225,8 @@ static int pipeline_open(struct bridge *b)
 			return EXIT_OTHER;
 	b->resumed = state_resume(b);
 	if (!b->resumed) {
-		last = state_end_run(b);
-		b->run = now_us();
-		if (b->run <= last)
-			b->run = last + 1; /* the clock went back */
+		state_end_run(b);
+		b->run = run_new(b);
 		memcpy(options.ring_bytes, b->options->ring_bytes, sizeof(options.ring_bytes));
 		err = tracer_open(&b->tracer, &options);
 		if (err)
@@ -486,8 +501,11 @@ static void nap(long ns)
 
 static void settle(struct bridge *b)
 {
-	while (!b->stopping && clock_ns(CLOCK_MONOTONIC) < b->settled_ns)
-		events_wait(b, 0), nanosleep(&(struct timespec){ .tv_nsec = 5000000 }, NULL);
+	while (!b->stopping && clock_ns(CLOCK_MONOTONIC) < b->settled_ns) {
+		if (!replay_serve(b->replay, b))
+			nap(5000000);
+		events_wait(b, 0);
+	}
 }
 
 void bridge_run(struct bridge *b)

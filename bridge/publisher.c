@@ -22,6 +22,9 @@ struct publisher {
 /* How long the last messages may take to reach subscribers once the bridge stops. */
 #define LINGER_MS 1000
 
+/* Of one frame that a peer sends us. */
+#define MAX_RECEIVED_BYTES 4096
+
 static int set_int(void *socket, int option, int value)
 {
 	return zmq_setsockopt(socket, option, &value, sizeof(value)) ? -errno : 0;
@@ -89,6 +92,10 @@ void *publisher_context(struct publisher *p)
 
 void publisher_configure(void *s)
 {
+	/* Subscriptions and requests are short; a frame that claims more is not waited for. */
+	int64_t largest = MAX_RECEIVED_BYTES;
+
+	zmq_setsockopt(s, ZMQ_MAXMSGSIZE, &largest, sizeof(largest));
 	set_int(s, ZMQ_LINGER, LINGER_MS);
 	set_int(s, ZMQ_IPV6, 1);
 	set_int(s, ZMQ_TCP_KEEPALIVE, 1);

@@ -224,7 +224,6 @@ static void state_take(struct bridge *b, const struct saved_state *s)
 		b->node_exited = true;
 	if (!s->process.pid)
 		node_gone(&b->node);
-	evictions_restore(&b->evictions, &s->evictions);
 }
 
 static int rings_open(struct bridge *b)
@@ -283,8 +282,10 @@ bool state_resume(struct bridge *b)
 			    "nothing of it: a new run begins",
 			    b->label);
 	} else if (!rings_open(b) && state_matches(b, s) && !group_move(b, s->group)) {
-		state_take(b, s);
+		evictions_restore(&b->evictions, &s->evictions);
 		resumed = !journal_restore(b->journal, &b->evictions);
+		if (resumed)
+			state_take(b, s);
 	}
 	if (!resumed) {
 		evictions_free(&b->evictions);
@@ -326,23 +327,20 @@ void state_pack_heads(const struct bridge *b, msgpack_sbuffer *out)
 	pack_heads(out, b, next_seq);
 }
 
-uint64_t state_end_run(struct bridge *b)
+void state_end_run(struct bridge *b)
 {
 	struct saved_state *s = calloc(1, sizeof(*s));
 	msgpack_sbuffer heads;
-	uint64_t run = 0;
 
 	if (s && b->journal && !journal_state(b->journal, s, sizeof(*s)) &&
 	    s->version == STATE_VERSION) {
-		run = s->run;
 		msgpack_sbuffer_init(&heads);
 		/* Numbers of another catalogue would stand for other topics. */
 		if (s->catalogue == catalogue_fingerprint(b))
 			pack_heads(&heads, b, s->next_seq);
-		journal_run(b->journal, run, true, heads.data ? heads.data : "\x80",
+		journal_run(b->journal, s->run, true, heads.data ? heads.data : "\x80",
 			    heads.data ? heads.size : 1);
 		msgpack_sbuffer_destroy(&heads);
 	}
 	free(s);
-	return run;
 }

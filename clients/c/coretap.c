@@ -24,7 +24,7 @@
 #define AWAY_MS 1250
 #define GRACE_MS 250
 
-#define POSITION_MS 100	     /* how often the position is written while events come */
+#define POSITION_MS 100	       /* how often the position is written while events come */
 #define POSITION_RETRY_MS 1000 /* how often when that fails */
 
 struct link {
@@ -262,7 +262,8 @@ int coretap_subscribe(struct coretap *tap, const char *topic)
 }
 
 /* How much of a socket is to be received. So that order holds among all topics, low is received
- * whole where several are wanted; high is not, it may carry a hundred times as much as is wanted. */
+ * whole where several are wanted; high is not, it may carry a hundred times as much as is wanted.
+ */
 static enum coverage coverage(const struct filter *filter, enum socket_id id)
 {
 	const char *only = NULL;
@@ -370,8 +371,8 @@ static int keep_position(struct coretap *tap, bool idle)
 	return write_position(tap);
 }
 
-/* The first position of a socket is written before its first event is told: whoever is killed before
- * he has saved another one begins there again. */
+/* The first position of a socket is written before its first event is told: whoever is killed
+ * before he has saved another one begins there again. */
 static int anchor(struct coretap *tap, struct link *link)
 {
 	const char *node;
@@ -495,7 +496,7 @@ static bool next_of_current(struct coretap *tap)
 
 	if (!link)
 		return false;
-	if (link->alive && !link->filling) {
+	if (link->alive) {
 		link->alive = false;
 		set_notice(tap, CORETAP_ALIVE, link);
 		return true;
@@ -548,6 +549,7 @@ static bool next_stale(struct coretap *tap, int64_t now, int *wait_ms)
 		if (now >= link->stale_at) {
 			link->told = true;
 			set_notice(tap, CORETAP_STALE, link);
+			transport_reconnect(tap->transport, (enum socket_id)i);
 			tracker_last(link->tracker, &tap->event.node, &tap->event.run);
 			return true;
 		}

@@ -220,7 +220,9 @@ static int begin(struct follow *follow, struct pollfd fds[3])
 	if (fds[0].fd < 0 || fds[1].fd < 0) {
 		int err = fds[0].fd < 0 ? errno : -fds[1].fd;
 
-		complain("%s: %s", err == EBADMSG ? follow->position : follow->address,
+		complain("%s: %s",
+			 follow->position && err != ENOMEM && err != EMFILE ? follow->position
+									    : follow->address,
 			 coretap_strerror(-err));
 		return EXIT_OTHER;
 	}
@@ -252,6 +254,8 @@ int follow_run(struct follow *follow)
 	if (!err && !follow->out->error && (got >= 0 || got == -EINTR))
 		settle(follow, &err);
 	if (got < 0 && got != -EINTR)
-		complain("%s: %s", follow->address, coretap_strerror(got));
+		complain("%s: %s",
+			 follow->position && got != -ENOMEM ? follow->position : follow->address,
+			 coretap_strerror(got));
 	return err || (got < 0 && got != -EINTR) ? EXIT_OTHER : EXIT_DONE;
 }

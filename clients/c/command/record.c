@@ -72,8 +72,7 @@ static int record(struct follow *follow, struct job *job, const char *path)
 		fprintf(stderr, "\r");
 	if (!code)
 		fprintf(stderr, "coretap: %s: %s events in %s messages, %s bytes\n", path,
-			grouped(job->events), grouped(job->messages),
-			grouped(job->recorder.bytes));
+			grouped(job->events), grouped(job->messages), grouped(job->recorder.bytes));
 	return code;
 }
 
@@ -141,14 +140,16 @@ const struct subcommand command_record = {
 	.summary = "Records messages, for `coretap play`",
 	.help = "FILE must not exist yet. TOPIC as with `coretap tail`; none means everything. "
 		"Messages are\n"
-		"kept byte for byte and in order; what did not arrive is fetched from replay first.\n\n"
+		"kept byte for byte and in order; what did not arrive is fetched from replay "
+		"first.\n\n"
 		"  --since WHEN   begin earlier: 10m, 2h or 1d ago, oldest, or a time like\n"
 		"                 2009-01-03T18:15:05Z\n"
 		"  --for DURATION end after 90s, 10m, 2h, ...\n"
 		"  --count N      end after N events\n"
 		"  --address A    tcp://HOST:PORT or ipc:///run/coretap/NAME\n"
 		"                 (" CORETAP_DEFAULT_ADDRESS ")\n\n"
-		"Ends on Ctrl-C as well. When the disk is full it says so and ends with 1; what was "
+		"Ends on Ctrl-C as well. When the disk is full it says so and ends with 1; what "
+		"was "
 		"written\n"
 		"until then can be played.\n",
 	.run = run,

@@ -133,7 +133,8 @@ static int run(const struct subcommand *self, int argc, char **argv)
 
 const struct subcommand command_tail = {
 	.name = "tail",
-	.arguments = "[TOPIC...] [--since WHEN] [--position FILE] [--json] [--count N] [--address A]",
+	.arguments =
+		"[TOPIC...] [--since WHEN] [--position FILE] [--json] [--count N] [--address A]",
 	.summary = "Shows events as they happen",
 	.help = "TOPIC is mempool.removed, or mempool for all of a provider; none means "
 		"everything.\n"
@@ -147,9 +148,11 @@ const struct subcommand command_tail = {
 		"                 2009-01-03T18:15:05Z\n"
 		"  --position FILE\n"
 		"                 keep the place in FILE, and go on from there the next time\n\n"
-		"What did not arrive is fetched from coretapd's replay and shown at its place. Events "
+		"What did not arrive is fetched from coretapd's replay and shown at its place. "
+		"Events "
 		"that are\n"
-		"missing for good, a new run, silence and the like are told on standard error, and in "
+		"missing for good, a new run, silence and the like are told on standard error, and "
+		"in "
 		"JSON also\n"
 		"as objects with the key `notice`, at their place in the stream.\n"
 		"In text, ? is a value that could not be read. Ends on Ctrl-C.\n",

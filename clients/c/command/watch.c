@@ -142,7 +142,8 @@ static void removed(struct follow *follow, struct watched *watched,
 		add_reason(follow->out, event, details, text, sizeof(details));
 	} else if (placed) {
 		snprintf(details, sizeof(details), ",\"height\":%llu", (unsigned long long)height);
-		snprintf(text, sizeof(text), fate == CONFLICT ? " with block %llu" : " in block %llu",
+		snprintf(text, sizeof(text),
+			 fate == CONFLICT ? " with block %llu" : " in block %llu",
 			 (unsigned long long)height);
 	} else if (fate != REPLACED) {
 		snprintf(details, sizeof(details), ",\"height\":null");
@@ -174,8 +175,8 @@ static void replaced(struct follow *follow, struct watched *watched,
 			 strcmp(key, "replacement_txid") ? "package " : "", hex);
 	}
 	watched->fate = REPLACED;
-	tell(follow->out, watched, coretap_event_time_us(event), "replaced",
-	     fates[REPLACED].colour, details, text);
+	tell(follow->out, watched, coretap_event_time_us(event), "replaced", fates[REPLACED].colour,
+	     details, text);
 }
 
 static bool handle(struct follow *follow, const struct coretap_event *event)
@@ -350,7 +351,8 @@ static int run(const struct subcommand *self, int argc, char **argv)
 
 const struct subcommand command_watch = {
 	.name = "watch",
-	.arguments = "TXID... [--since WHEN] [--timeout DURATION] [--follow] [--json] [--address A]",
+	.arguments =
+		"TXID... [--since WHEN] [--timeout DURATION] [--follow] [--json] [--address A]",
 	.summary = "Tells what becomes of transactions: confirmed, replaced, in conflict, evicted",
 	.help = "A line for each thing that happens to one of them. Ends when all have left the "
 		"mempool.\n\n"
@@ -365,7 +367,8 @@ const struct subcommand command_watch = {
 		"                 (" CORETAP_DEFAULT_ADDRESS ")\n\n"
 		"Where events are missing for good or the node ends, what was not decided is "
 		"unknown.\n"
-		"A transaction that a block confirms although the mempool never had it is not seen.\n\n"
+		"A transaction that a block confirms although the mempool never had it is not "
+		"seen.\n\n"
 		"Exit codes, the largest of all transactions:\n"
 		"   0  confirmed        10  replaced     11  in conflict with a block\n"
 		"  12  evicted: expiry, sizelimit, reorg 13  unknown\n"
