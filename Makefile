@@ -50,7 +50,7 @@ $(BUILD)/%.o: %.c | $(BUILD)
 	$(CC) $(ALL_CFLAGS) -c $< -o $@
 
 $(BUILD)/coretapd: $(BUILD)/bridge/main.o $(BRIDGE) $(PROTOCOL)
-	$(CC) $(ALL_LDFLAGS) $^ -o $@ -lbpf -lelf -lzmq -lmsgpackc -llmdb
+	$(CC) $(ALL_LDFLAGS) $^ -o $@ -lbpf -lelf -lzmq -lmsgpackc -llmdb -lyaml
 
 # One object in which only what coretap.h declares is visible: names inside may be anyone's.
 $(BUILD)/libcoretap.a: $(LIBRARY)
@@ -78,7 +78,7 @@ SANITIZED = $(BUILD)/sanitized
 UNIT = $(patsubst %.c,$(BUILD)/%,$(wildcard tests/unit/test_*.c))
 
 $(BUILD)/tests/unit/%: $(BUILD)/tests/unit/%.o $(BRIDGE) $(PROTOCOL) $(LIBRARY)
-	$(CC) $(ALL_LDFLAGS) $(sort $^) -o $@ -lbpf -lelf -lzmq -lmsgpackc -llmdb
+	$(CC) $(ALL_LDFLAGS) $(sort $^) -o $@ -lbpf -lelf -lzmq -lmsgpackc -llmdb -lyaml
 
 unit: $(UNIT)
 
@@ -115,7 +115,7 @@ docs: $(BUILD)/coretap
 format:
 	clang-format -i $(shell git ls-files '*.c' '*.h')
 
-DEBIAN = gcc make clang llvm bpftool libbpf-dev libelf-dev libzmq3-dev libmsgpack-dev liblmdb-dev \
+DEBIAN = gcc make clang llvm bpftool libbpf-dev libelf-dev libzmq3-dev libmsgpack-dev liblmdb-dev libyaml-dev \
 	 linux-libc-dev libc6-dev systemtap-sdt-dev binutils pkg-config python3 python3-zmq python3-msgpack python3-bitcoinlib
 
 # What is missing is installed on Debian and its kin; elsewhere it is named.
@@ -130,8 +130,8 @@ deps:
 			apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends $$missing; }; \
 	else \
 		echo "Install what is missing of these, then go on:"; \
-		echo "  Fedora: gcc make clang llvm bpftool libbpf-devel elfutils-libelf-devel zeromq-devel msgpack-c-devel lmdb-devel systemtap-sdt-devel python3-zmq python3-msgpack"; \
-		echo "  Arch:   gcc make clang llvm bpf libbpf libelf zeromq msgpack-c lmdb systemtap python-pyzmq python-msgpack"; \
+		echo "  Fedora: gcc make clang llvm bpftool libbpf-devel elfutils-libelf-devel zeromq-devel msgpack-c-devel lmdb-devel libyaml-devel systemtap-sdt-devel python3-zmq python3-msgpack"; \
+		echo "  Arch:   gcc make clang llvm bpf libbpf libelf zeromq msgpack-c lmdb libyaml systemtap python-pyzmq python-msgpack"; \
 	fi
 
 # Debian 12's Node is older than the JavaScript client wants; where there is one that serves, its
@@ -150,7 +150,7 @@ DESTINCLUDE = $(DESTDIR)$(PREFIX)/include
 DESTSHARE = $(DESTDIR)$(PREFIX)/share/coretap
 
 install: all
-	$(INSTALL) -d $(DESTBIN) $(DESTDIR)$(PREFIX)/sbin $(DESTLIB)/pkgconfig $(DESTINCLUDE) $(DESTSHARE)
+	$(INSTALL) -d $(DESTBIN) $(DESTDIR)$(PREFIX)/sbin $(DESTLIB)/pkgconfig $(DESTINCLUDE) $(DESTSHARE)/tracepoints
 	$(INSTALL) -m 755 $(BUILD)/coretapd $(DESTDIR)$(PREFIX)/sbin/
 	$(INSTALL) -m 755 $(BUILD)/coretap $(DESTBIN)/
 	$(INSTALL) -m 644 $(BUILD)/libcoretap.a $(DESTLIB)/
@@ -159,6 +159,7 @@ install: all
 	$(INSTALL) -m 644 $(BUILD)/coretap.pc $(DESTLIB)/pkgconfig/
 	$(INSTALL) -m 644 clients/c/coretap.h $(DESTINCLUDE)/
 	$(INSTALL) -m 644 protocol/README.md protocol/EVENTS.md protocol/events.json $(DESTSHARE)/
+	$(INSTALL) -m 644 $(wildcard bridge/tracepoints/*.yaml) $(DESTSHARE)/tracepoints/
 
 uninstall:
 	rm -f $(DESTDIR)$(PREFIX)/sbin/coretapd $(DESTBIN)/coretap $(DESTLIB)/libcoretap.a \

@@ -188,21 +188,23 @@ static unsigned int topic_number(const struct bridge *b, const char *topic)
 
 static int catalogue_bind(struct bridge *b)
 {
-	size_t n;
-	const struct event_desc *events = catalogue(&n);
+	int code;
 
-	if (tracepoints_init(&b->tps, events, n, options_select, b->options)) {
+	if (tracepoints_init(&b->tps, &b->options->declarations, options_select, b->options)) {
 		log_error("the catalogue does not fit the record layout");
 		return EXIT_OTHER;
 	}
 	b->tps.payload_limit = b->options->payload_limit;
-	for (size_t i = 0; i < n; i++)
-		b->kinds[i] = (uint8_t)evictions_event_kind(&events[i]);
+	for (size_t i = 0; i < b->tps.n; i++)
+		b->kinds[i] = (uint8_t)evictions_event_kind(b->tps.table[i].event);
 	b->evictions_topic = topic_number(b, "block.evictions");
 	b->started_topic = topic_number(b, "node.started");
 	b->exited_topic = topic_number(b, "node.exited");
 	b->removed_topic = topic_number(b, "mempool.removed");
-	return follow_bind(b);
+	code = follow_bind(b);
+	/* At the start somebody is there who can correct the file. A binary that comes later is
+	 * traced as far as it fits. */
+	return b->tps.refused ? EXIT_USAGE : code;
 }
 
 /* The rings of this process: loaded anew, or taken over. */
@@ -211,6 +213,7 @@ static int pipeline_open(struct bridge *b)
 	struct tracer_options options = {
 		.without = b->options->without,
 		.payloads = b->options->payloads,
+		.functions = tracepoints_want_functions(&b->tps),
 		.rules = b->options->rules,
 		.n_rules = b->options->n_rules,
 	};

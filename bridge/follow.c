@@ -34,6 +34,14 @@ static void describe(const struct bridge *b)
 	}
 	log_info("%s: Bitcoin Core %s, %u tracepoints%s", b->binaries[b->current].path,
 		 b->tps.core[b->current], attached, degraded ? ", some degraded" : "");
+	for (size_t i = 0; i < b->tps.n && b->options->check; i++) {
+		const struct tracepoint *tp = &b->tps.table[i];
+
+		if (tp->declared)
+			log_info("%s: %s, declared at %s:%u", tp->event->topic,
+				 tracepoint_state_name(tp->state), tp->declared->file,
+				 tp->declared->line);
+	}
 	for (size_t i = 0; i < b->tps.n && (missing || degraded); i++)
 		if (b->tps.table[i].state == TRACEPOINT_MISSING)
 			log_info("%s: missing in this binary", b->tps.table[i].event->topic);
@@ -42,7 +50,7 @@ static void describe(const struct bridge *b)
 int follow_bind(struct bridge *b)
 {
 	struct binary *binary = current(b);
-	int n = tracepoints_bind(&b->tps, b->current, &binary->probes);
+	int n = tracepoints_bind(&b->tps, b->current, &binary->probes, binary->fd, binary->path);
 
 	if (binary->probes.n_unusable)
 		log_warning("%s: %zu tracepoints have a note that cannot be used", binary->path,
@@ -51,6 +59,9 @@ int follow_bind(struct bridge *b)
 		describe(b);
 		return 0;
 	}
+	/* What a file declares does not fit, and that was said. */
+	if (!n && b->tps.refused)
+		return EXIT_NO_TRACEPOINTS;
 	if (n < 0)
 		log_error("%s: more than %d tracepoint sites", binary->path, GROUP_SITES);
 	else

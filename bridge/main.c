@@ -8,11 +8,14 @@ int main(int argc, char **argv)
 	struct options options;
 	int code;
 
-	if (!options_parse(&options, argc, argv, &code))
+	if (!options_parse(&options, argc, argv, &code)) {
+		options_free(&options);
 		return code;
+	}
 	code = bridge_open(&bridge, &options);
 	if (!code && !options.check && !options.detach)
 		bridge_run(&bridge);
 	bridge_close(&bridge);
+	options_free(&options);
 	return code;
 }

@@ -28,6 +28,7 @@ enum {
 	OPT_EXCLUDE,
 	OPT_MESSAGE_TYPES,
 	OPT_PAYLOAD,
+	OPT_TRACEPOINTS,
 	OPT_PORT,
 	OPT_LOW,
 	OPT_HIGH,
@@ -66,6 +67,8 @@ static const struct {
 	  "record only P2P messages of these types: inv,tx" },
 	{ "payload", "SPEC", OPT_PAYLOAD,
 	  "copy payloads of P2P messages: a size, full, or by type: tx=full,block=0" },
+	{ "tracepoints", "FILE", OPT_TRACEPOINTS,
+	  "publish what this YAML file declares, too; may be repeated" },
 	{ "port", "N", OPT_PORT,
 	  "low socket on loopback at N, high at N+1, replay at N+2 (default 28370)" },
 	{ "low", "ENDPOINT", OPT_LOW, "bind the low socket here instead; may be repeated" },
@@ -352,6 +355,8 @@ static bool options_set(struct options *o, int option, const char *name, char *a
 			break;
 		return true;
 	}
+	case OPT_TRACEPOINTS:
+		return append(name, o->tracepoints, MAX_DECLARATION_FILES, argument);
 	case OPT_PORT:
 		if (!parse_number(argument, 65533, &number) || number == 0)
 			break;
@@ -404,10 +409,11 @@ static bool options_set(struct options *o, int option, const char *name, char *a
 }
 
 /* A glob that matches no topic is a slip of the pen, and would publish nothing without a word. */
-static bool globs_check(const char *option, const char *const *globs, size_t n)
+static bool globs_check(const struct declarations *catalogue, const char *option,
+			const char *const *globs, size_t n)
 {
-	size_t n_events;
-	const struct event_desc *events = catalogue(&n_events);
+	const struct event_desc *events = catalogue->events;
+	size_t n_events = catalogue->n;
 
 	for (size_t i = 0; i < n; i++) {
 		size_t e;
@@ -424,6 +430,25 @@ static bool globs_check(const char *option, const char *const *globs, size_t n)
 	return true;
 }
 
+static bool declarations_load(struct options *o)
+{
+	char error[1200];
+
+	for (size_t i = 0; i < MAX_DECLARATION_FILES && o->tracepoints[i]; i++)
+		if (declarations_read(&o->declarations, o->tracepoints[i], error, sizeof(error))) {
+			log_error("%s", error);
+			return false;
+		}
+	for (size_t i = o->declarations.n_built_in; i < o->declarations.n; i++)
+		o->payloads |= declarations_of(&o->declarations, i)->payload_limit > 0;
+	return true;
+}
+
+void options_free(struct options *o)
+{
+	declarations_free(&o->declarations);
+}
+
 bool options_parse(struct options *o, int argc, char **argv, int *exit_code)
 {
 	struct option longs[N_OPTIONS + 1] = { { 0 } };
@@ -436,6 +461,7 @@ bool options_parse(struct options *o, int argc, char **argv, int *exit_code)
 		.journal = true,
 		.journal_bytes = { DEFAULT_JOURNAL_LOW, DEFAULT_JOURNAL_HIGH },
 	};
+	declarations_init(&o->declarations);
 	*exit_code = EXIT_USAGE;
 	for (size_t i = 0; i < N_OPTIONS; i++)
 		longs[i] = (struct option){ table[i].name,
@@ -481,8 +507,9 @@ bool options_parse(struct options *o, int argc, char **argv, int *exit_code)
 			  "says");
 		return false;
 	}
-	return rules_finish(o, o->message_types) && globs_check("only", o->only, o->n_only) &&
-	       globs_check("exclude", o->exclude, o->n_exclude);
+	return rules_finish(o, o->message_types) && declarations_load(o) &&
+	       globs_check(&o->declarations, "only", o->only, o->n_only) &&
+	       globs_check(&o->declarations, "exclude", o->exclude, o->n_exclude);
 }
 
 bool options_select(const void *arg, const struct event_desc *event)

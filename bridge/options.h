@@ -6,10 +6,12 @@
 #include <stddef.h>
 #include <sys/types.h>
 
+#include "declarations.h"
 #include "publisher.h"
 #include "tracer.h"
 
 #define MAX_GLOBS 64
+#define MAX_DECLARATION_FILES 16
 
 enum exit_code {
 	EXIT_OTHER = 1,
@@ -32,6 +34,8 @@ struct options {
 	size_t n_only;
 	const char *exclude[MAX_GLOBS];
 	size_t n_exclude;
+	const char *tracepoints[MAX_DECLARATION_FILES];
+	struct declarations declarations; /* the catalogue with what files add to it */
 	char *message_types;
 	struct rule rules[MAX_RULES]; /* of --payload and --message-types */
 	size_t n_rules;
@@ -53,9 +57,11 @@ struct options {
 	bool verbose;
 };
 
-/* Fills options. Returns true to go on; false to end with *exit_code (help, version, or an error
- * that was said in one line). */
+/* Fills options; to be freed with options_free in any case. Returns true to go on; false to end
+ * with *exit_code (help, version, or an error that was said in one line). */
 bool options_parse(struct options *options, int argc, char **argv, int *exit_code);
+
+void options_free(struct options *options);
 
 /* Whether an event is wanted (arg is a struct options): --only and --exclude are globs over topics;
  * events that are opt-in want an --only that matches. */

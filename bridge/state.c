@@ -48,6 +48,25 @@ static uint64_t fingerprint_add(uint64_t hash, const void *data, size_t len)
 	return hash;
 }
 
+/* Where the values of a declared event come from; what the catalogue says of it is added by the
+ * caller. */
+static uint64_t declaration_add(uint64_t hash, const struct declaration *d)
+{
+	hash = fingerprint_add(hash, d->event.provider, strlen(d->event.provider) + 1);
+	hash = fingerprint_add(hash, d->event.name, strlen(d->event.name) + 1);
+	hash = fingerprint_add(hash, &d->event.socket, sizeof(d->event.socket));
+	hash = fingerprint_add(hash, d->operand, sizeof(d->operand));
+	hash = fingerprint_add(hash, d->operands, sizeof(d->operands));
+	hash = fingerprint_add(hash, &d->payload_limit, sizeof(d->payload_limit));
+	if (d->debug)
+		hash = fingerprint_add(hash, d->debug, strlen(d->debug) + 1);
+	for (unsigned int f = 0; f < d->event.n_fields; f++) {
+		hash = fingerprint_add(hash, &d->fields[f].type, sizeof(d->fields[f].type));
+		hash = fingerprint_add(hash, d->fields[f].unit, strlen(d->fields[f].unit) + 1);
+	}
+	return hash;
+}
+
 /* Everything that gives topic numbers and record fields their meaning, and what the kernel was
  * told. */
 static uint64_t catalogue_fingerprint(const struct bridge *b)
@@ -68,6 +87,8 @@ static uint64_t catalogue_fingerprint(const struct bridge *b)
 		for (unsigned int f = 0; f < tp->event->n_fields; f++)
 			hash = fingerprint_add(hash, tp->event->fields[f].name,
 					       strlen(tp->event->fields[f].name) + 1);
+		if (tp->declared)
+			hash = declaration_add(hash, tp->declared);
 	}
 	return hash;
 }
