@@ -389,7 +389,7 @@ class Paths(Case):
             self.check_lives(sub, *pids)
 
     def test_wrapper(self):
-        """A program that becomes the node, as `bitcoin -m node` does: one life, under its number."""
+        """A program that becomes the node, as `bitcoin -m node` does: one life, one number."""
         node, wrapper = self.binary("libexec", "bitcoin-node"), self.path("bitcoin")
         with open(wrapper, "w") as f:
             f.write(f'#!/bin/sh\nsleep 0.3\nexec "{node}" "$@"\n')
@@ -445,7 +445,8 @@ class Containers(Case):
     def test_by_number(self):
         for selector in ("--pid", "--pid-file"):
             with self.subTest(selector=selector):
-                node, pid = self.start(self.root(selector), "burst", 1000, "--wait-signal", "--hold")
+                node, pid = self.start(self.root(selector), "burst", 1000, "--wait-signal",
+                                       "--hold")
                 path = self.path("pid")
                 with open(path, "w") as f:
                     f.write(str(pid))
@@ -613,8 +614,9 @@ class OneProcessor(Case):
         return "taskset", "-c", str(min(os.sched_getaffinity(0)))
 
     def test_four_threads(self):
-        for args in ([], ["--without", "multi"], ["--without", "sleepable"], ["--without", "dynptr"]):
-            with self.subTest(args=args), \
+        for without in ("", "multi", "sleepable", "dynptr"):
+            args = ["--without", without] if without else []
+            with self.subTest(without=without), \
                     Bridge("--payload", "full", *args, binary=self.binary(), sanitized=False) \
                     as bridge, Subscriber(bridge) as sub:
                 sub.wait_status()

@@ -1,4 +1,4 @@
-"""Payloads of P2P messages: whole and exact up to the largest that Bitcoin has, cut where asked for,
+"""Payloads of P2P messages: whole and exact up to the largest that Bitcoin has, cut where asked,
 chosen and filtered by message type in the kernel, and never a byte of another message."""
 import json
 import os
@@ -7,8 +7,6 @@ import struct
 import subprocess
 import sys
 import time
-
-import msgpack
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
 from harness import FAKE_NODE, Bridge, FakeNode, Subscriber, TestCase, main, tool, wait_until
@@ -32,8 +30,8 @@ class Case(TestCase):
         return Bridge(*args, *journal, sanitized=keywords.pop("sanitized", False), **keywords)
 
     def fire(self, sub, count, size, *args, kind="tx", arrive=None):
-        """Messages of a node of their own, once all that should arrive are there: its number and its
-        ledger."""
+        """Messages of a node of their own, once all that should arrive are there: its number and
+        its ledger."""
         before = sub.count.get(MESSAGE, 0) + sub.lost.get(MESSAGE, 0)
         with FakeNode("burst", count, "--probe", "message", "--size", size, "--message-type", kind,
                       "--wait", "--linger", 50, *args) as node:
@@ -193,8 +191,8 @@ class Trouble(Case):
                 yield entry["expect"]
 
     def check_faults(self, *args, exact=True):
-        """Payloads that cannot be read, in part or at all, are nil and counted; good ones among them
-        are whole."""
+        """Payloads that cannot be read, in part or at all, are nil and counted; good ones among
+        them are whole."""
         with self.bridge("--payload", "full", *args, sanitized=True) as bridge, \
                 Subscriber(bridge) as sub:
             sub.wait_status()
@@ -307,7 +305,7 @@ class Trouble(Case):
 
 class Journal(Case):
     def test_replay_of_the_largest(self):
-        """Byte for byte what was published, whatever its size; and a later subscriber has it all."""
+        """Byte for byte what was published, whatever its size; a later subscriber has it all."""
         with self.bridge("--payload", "full", sanitized=True) as bridge, \
                 Subscriber(bridge, raw=True) as sub:
             sub.wait_status()

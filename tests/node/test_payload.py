@@ -1,4 +1,5 @@
-"""Payloads of a real node's messages, in both directions, byte for byte what the peer wrote and read."""
+"""Payloads of a real node's messages, in both directions, byte for byte what the peer wrote and
+read."""
 import os
 import random
 import struct
@@ -103,7 +104,8 @@ class Payload(NodeTestCase):
                 for block_hash in (block, tip):
                     peer.send("getdata", compact(1) + struct.pack("<I", MSG_BLOCK | WITNESS_FLAG) +
                               bytes.fromhex(block_hash)[::-1])
-                    self.assertTrue(peer.wait_for("block").hex() == node.rpc.getblock(block_hash, 0))
+                    self.assertTrue(peer.wait_for("block").hex() ==
+                                    node.rpc.getblock(block_hash, 0))
                 # One of ours, which the node then has to send back to another.
                 peer.send("tx", waiting.raw)
                 peer.ping()
