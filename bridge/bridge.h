@@ -27,6 +27,8 @@ struct bridge {
 	struct binary binaries[MAX_GROUPS];
 	unsigned int current; /* the one that runs next; the other one may still be running */
 	int names; /* inotify on the directories where the executable's name stands; -1 = none */
+	dev_t named_dev; /* the file that --binary led to when it was last looked at */
+	ino_t named_ino;
 	struct tracepoints tps;
 	unsigned int evictions_topic, started_topic, exited_topic, removed_topic;
 	uint8_t kinds[MAX_PROBES]; /* enum eviction_kind of each event */

@@ -162,6 +162,13 @@ static void attach_by_path(struct bridge *b)
 	snprintf(b->node.attach, sizeof(b->node.attach), "%s", b->node.path);
 }
 
+/* What --pid-file or --datadir names next is not known yet: attaching now would be to every process
+ * of the binary. */
+static bool waits_for_process(const struct bridge *b)
+{
+	return b->node.fixed && !b->node.process.pid;
+}
+
 /* Somebody writes new code into a traced file: whoever starts from it next must find no
  * breakpoints of ours in it. The writer is held back by the lease until they are gone. */
 static void written(struct bridge *b, unsigned int group)
@@ -184,7 +191,7 @@ static void binary_check(struct bridge *b, unsigned int group, bool lease_broken
 		/* Not attached, for one reason or another: nobody needs to wait for us. */
 		binary_release(binary);
 	/* The writer is done: read what the file holds now. */
-	if (change == BINARY_CLOSED && group == b->current) {
+	if (change == BINARY_CLOSED && group == b->current && !waits_for_process(b)) {
 		attach_by_path(b);
 		take(b);
 	}
@@ -199,13 +206,27 @@ static void names_check(struct bridge *b)
 
 	while (read(b->names, buffer, sizeof(buffer)) > 0)
 		;
-	if (stat(b->node.path, &st) || !S_ISREG(st.st_mode))
+	if (waits_for_process(b) || stat(b->node.path, &st) || !S_ISREG(st.st_mode))
 		return;
 	if (st.st_dev == identity->dev && st.st_ino == identity->ino &&
 	    tracer_attached(b->tracer, b->current))
 		return;
 	attach_by_path(b);
 	take(b);
+}
+
+/* The operator's path may lead elsewhere without a change in any directory that is watched: by a
+ * symbolic link further up. Each file that it leads to is looked at once. */
+static void path_check(struct bridge *b)
+{
+	struct stat st;
+
+	if (!b->options->binary || stat(b->node.path, &st) ||
+	    (st.st_dev == b->named_dev && st.st_ino == b->named_ino))
+		return;
+	b->named_dev = st.st_dev;
+	b->named_ino = st.st_ino;
+	names_check(b);
 }
 
 void follow_changed(struct bridge *b, int fd)
@@ -236,7 +257,10 @@ void follow_tick(struct bridge *b)
 	const struct process *process = &b->node.process;
 	char path[PATH_MAX];
 
-	if (process->pid || b->stopping)
+	if (b->stopping)
+		return;
+	path_check(b);
+	if (process->pid)
 		return;
 	memcpy(path, b->node.path, sizeof(path));
 	if (!node_find_again(&b->node, b->options, identity->dev, identity->ino))

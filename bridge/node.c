@@ -114,9 +114,8 @@ static int node_find_running(struct node *node, const char *binary)
 		return 0;
 	}
 	if (binary) {
-		/* As /proc will show it, whatever directory we are started in. */
-		if (!realpath(binary, node->path))
-			snprintf(node->path, sizeof(node->path), "%s", binary);
+		/* Links stay as they are: they may lead elsewhere tomorrow. */
+		snprintf(node->path, sizeof(node->path), "%s", binary);
 		snprintf(node->attach, sizeof(node->attach), "%s", binary);
 		return 0;
 	}
@@ -168,6 +167,11 @@ bool node_find_again(struct node *node, const struct options *options, dev_t dev
 			pid = any.first.pid;
 	}
 	if (pid <= 0 || process_read(&process, pid))
+		return false;
+	/* The number in a file that a killed node left may be another program's by now, or that of
+	 * a process that has yet to become the node. */
+	if ((process.dev != dev || process.ino != ino) &&
+	    !process_has_tracepoints(&node->seen, &process))
 		return false;
 	node_close(node);
 	node_set(node, &process);

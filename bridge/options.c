@@ -231,6 +231,9 @@ static bool parse_payload(struct options *o, char *text)
 {
 	char *save = NULL;
 
+	if (!text[strspn(text, ",")])
+		return false;
+
 	for (char *word = strtok_r(text, ",", &save); word; word = strtok_r(NULL, ",", &save)) {
 		char *value = strchr(word, '=');
 		struct rule *rule;
@@ -278,6 +281,10 @@ static bool rules_finish(struct options *o, char *types)
 		memset(&wanted[n], 0, sizeof(wanted[n]));
 		strcpy(wanted[n].type, word);
 		wanted[n++].limit = rule ? rule->limit : o->payload_limit;
+	}
+	if (!n) {
+		log_error("--message-types: names no message type");
+		return false;
 	}
 	memcpy(o->rules, wanted, n * sizeof(wanted[0]));
 	o->n_rules = n;

@@ -109,7 +109,7 @@ static bool has_tracepoints(const char *path)
 	return found;
 }
 
-static bool process_has_tracepoints(struct seen_binaries *seen, const struct process *p)
+bool process_has_tracepoints(struct seen_binaries *seen, const struct process *p)
 {
 	char path[64];
 	size_t i;

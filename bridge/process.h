@@ -32,6 +32,9 @@ struct seen_binaries {
 	size_t n;
 };
 
+/* Whether its executable has tracepoints that the catalogue knows. */
+bool process_has_tracepoints(struct seen_binaries *seen, const struct process *process);
+
 /* Calls found for every process whose executable matches: the one with this dev and ino, or, with
  * ino 0, any that has tracepoints of the catalogue. found returns false to stop. Processes that may
  * not be looked at are passed over. Returns their number, or -errno without /proc. */
