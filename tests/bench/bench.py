@@ -16,6 +16,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true",
                         help="a smoke test of a minute or two: the figures mean little")
+    parser.add_argument("--rounds", type=int, help="of each comparison (default 7)")
     parser.add_argument("--only", action="append", choices=sections.SECTIONS, metavar="SECTION",
                         help=f"one of {', '.join(sections.SECTIONS)}; may be repeated")
     parser.add_argument("--output", metavar="FILE",
@@ -34,7 +35,7 @@ def main():
         section = sections.SECTIONS[name]
         title, _, about = inspect.getdoc(section).partition("\n\n")
         result.section(title, *about.splitlines())
-        section(result, sections.Scale(options.quick))
+        section(result, sections.Scale(options.quick, options.rounds))
     result.bounds()
     result.write("", f"The run took {(time.monotonic() - start) / 60:.0f} minutes.")
 

@@ -13,9 +13,9 @@ MESSAGE = "net:inbound_message"
 class Scale:
     """How much is done: everything, or a smoke test of a minute."""
 
-    def __init__(self, quick):
+    def __init__(self, quick, rounds=None):
         self.quick = quick
-        self.rounds = 1 if quick else 7
+        self.rounds = rounds or (1 if quick else 7)
         self.firings = 30_000 if quick else 500_000
         self.load = 100_000 if quick else 2_000_000
         self.long = 300_000 if quick else 10_000_000
@@ -176,7 +176,7 @@ def rates(report, scale):
                 measurements[label] = lambda args=args, receivers=receivers, daemon=daemon: load(
                     args, daemon, receivers, count=scale.load)
     measurements["removals; 1 subscriber over tcp"] = lambda: load((), count=scale.load, tcp=True)
-    results = interleave(1 if scale.quick else 3, measurements)
+    results = interleave(max(1, scale.rounds // 2), measurements)
     rows = [rate_row(name, samples) for name, samples in results.items()]
 
     long = load((), count=scale.long)
@@ -251,7 +251,7 @@ def resources(report, scale):
                 args, daemon, count=scale.load)
         measurements[f"{name}, client"] = lambda args=args, topic=topic: load(
             args, receivers=0, clients=(topic,), count=scale.load)
-    results = interleave(1 if scale.quick else 5, measurements)
+    results = interleave(min(5, scale.rounds), measurements)
     rows = []
     for name, samples in results.items():
         own = [r["cpu_ns"] / s["node"]["firings"] for s in samples
@@ -320,7 +320,7 @@ def growth(report, scale):
     """Growth
 
     Processor time per event against what may make it grow."""
-    rounds = 1 if scale.quick else 3
+    rounds = max(1, scale.rounds // 3)
     rates = (100, 10_000) if scale.quick else (100, 1_000, 10_000, 100_000)
     points = {f"{r:,}": lambda r=r: paced(r, scale) for r in rates}
     points["full"] = lambda: load((), count=scale.load)
