@@ -27,8 +27,9 @@ man_options() {
 	grep '^\.It ' | grep -o 'Fl Fl [a-z-]*' | sed 's/Fl Fl //' | grep -vx -e help -e version
 }
 
+# A line may have two: "--curve-server FILE, --curve-secret FILE".
 help_options() {
-	grep -o '^ *--[a-z-]*' | sed 's/.*--//' | grep -vx -e help -e version
+	sed 's/^\( *\)\(--[^,]*\), \(--.*\)/\1\2\n\1\3/' | grep -o '^ *--[a-z-]*' | sed 's/.*--//' | grep -vx -e help -e version
 }
 
 if command -v mandoc >/dev/null; then

@@ -547,22 +547,23 @@ static bool keys(struct top *top)
 
 /* ---- the loop ---- */
 
-static int subscribe(struct top *top)
+static int subscribe(struct top *top, struct follow *follow)
 {
 	size_t n;
 	const struct event_desc *events = catalogue(&n);
-	int err = coretap_open(top->address, &top->tap);
+	int code = follow_open(follow), err;
 
-	if (!err)
-		err = coretap_subscribe(top->tap, "bridge.status");
+	top->tap = follow->tap;
+	top->address = follow->address;
+	if (code)
+		return code;
+	err = coretap_subscribe(top->tap, "bridge.status");
 	for (size_t i = 0; i < n && !err; i++)
 		if (events[i].socket == SOCKET_LOW)
 			err = coretap_subscribe(top->tap, events[i].topic);
-	if (!err)
-		return EXIT_DONE;
-	complain("%s: %s%s", top->address, coretap_strerror(err),
-		 err == -EINVAL ? "; give tcp://HOST:PORT or ipc:///run/coretap/NAME" : "");
-	return err == -EINVAL || err == -ENAMETOOLONG ? EXIT_USAGE : EXIT_OTHER;
+	if (err)
+		complain("%s: %s", top->address, coretap_strerror(err));
+	return err ? EXIT_OTHER : EXIT_DONE;
 }
 
 /* Once a second what flowed since the last time becomes a rate. */
@@ -656,14 +657,14 @@ static int run(const struct subcommand *self, int argc, char **argv)
 	};
 	static struct picture picture; /* 80 kB: not for the stack */
 	static struct top top;
+	struct follow follow = { 0 };
 	bool once = false;
 	int option, code, err;
 
-	top.address = CORETAP_DEFAULT_ADDRESS;
 	while ((option = getopt_long(argc, argv, "a:h", options, NULL)) != -1)
 		switch (option) {
 		case 'a':
-			top.address = optarg;
+			follow.address = optarg;
 			break;
 		case 'o':
 			once = true;
@@ -681,7 +682,7 @@ static int run(const struct subcommand *self, int argc, char **argv)
 		complain("no terminal; --once prints a single picture");
 		return EXIT_USAGE;
 	}
-	code = subscribe(&top);
+	code = subscribe(&top, &follow);
 	if (!code && !once && !terminal_open()) {
 		complain("the terminal %s is not known here; --once needs none",
 			 getenv("TERM") ? getenv("TERM") : "(TERM is not set)");

@@ -7,7 +7,7 @@ _coretap() {
 	fi
 	case $cur in
 	-*)
-		COMPREPLY=($(compgen -W "$("$1" "$command" --help 2>/dev/null | grep -o '^ *--[a-z-]*')" -- "$cur"))
+		COMPREPLY=($(compgen -W "$("$1" "$command" --help 2>/dev/null | sed 's/^\( *\)\(--[^,]*\), \(--.*\)/\1\2\n\1\3/' | grep -o '^ *--[a-z-]*')" -- "$cur"))
 		return
 		;;
 	esac

@@ -3,7 +3,7 @@ complete -c coretap -f
 coretap --help 2>/dev/null | string match -rg '^  ([a-z]+) +(.*)' | while read -l command
 	read -l summary
 	complete -c coretap -n __fish_use_subcommand -a $command -d "$summary"
-	coretap $command --help 2>/dev/null | string match -rg '^ *--([a-z-]+) *(.*)' | while read -l name
+	coretap $command --help 2>/dev/null | sed 's/^\( *\)\(--[^,]*\), \(--.*\)/\1\2\n\1\3/' | string match -rg '^ *--([a-z-]+) *(.*)' | while read -l name
 		read -l text
 		complete -c coretap -n "__fish_seen_subcommand_from $command" -l $name -d "$text"
 	end
