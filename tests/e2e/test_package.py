@@ -178,6 +178,10 @@ class Service(TestCase):
         self.assertEqual(mounts["/run/coretap"], "rw")
         self.assertEqual(mounts["/sys/fs/bpf/coretap"], "rw")
         self.assertEqual(mounts["/sys/fs/bpf"], "ro")
+        unit = "/lib/systemd/system/coretapd.service"
+        self.assertEqual(self.machine.run("systemd-analyze", "verify", "--man=no", unit).stderr, "")
+        # Of 10.0; tracing costs most of what remains.
+        self.machine.run("systemd-analyze", "security", "--offline=yes", "--threshold=30", unit)
 
     def test_restart_goes_on(self):
         self.install()

@@ -1,8 +1,8 @@
 /* coretap top: a live view for a terminal.
  *
  * Rates come from bridge.status, which tells each topic's counters once a second: so the view costs
- * little however much the high socket carries, and is exact even when this process is slow. Only the
- * low socket is listened to, for what happens to the mempool, blocks and peers. */
+ * little however much the high socket carries, and is exact even when this process is slow. Only
+ * the low socket is listened to, for what happens to the mempool, blocks and peers. */
 #include <curses.h>
 #include <errno.h>
 #include <getopt.h>
@@ -18,13 +18,23 @@
 #include "../event.h"
 #include "command.h"
 
-#define MAX_TOPICS 128 /* more than the catalogue and what may be added: a bound against strangers */
+#define MAX_TOPICS \
+	128 /* more than the catalogue and what may be added: a bound against strangers */
 #define MAX_ROWS 200
 #define MAX_COLUMNS 400
 #define BLOCKS_SHOWN 3
 #define ONCE_SECONDS 10
 
-enum { OUT_BLOCK, OUT_CONFLICT, OUT_REPLACED, OUT_SIZELIMIT, OUT_EXPIRY, OUT_REORG, OUT_OTHER, N_OUT };
+enum {
+	OUT_BLOCK,
+	OUT_CONFLICT,
+	OUT_REPLACED,
+	OUT_SIZELIMIT,
+	OUT_EXPIRY,
+	OUT_REORG,
+	OUT_OTHER,
+	N_OUT
+};
 
 static const char *const out_names[N_OUT] = { "block",	"conflict", "replaced", "sizelimit",
 					      "expiry", "reorg",    "other" };
@@ -86,7 +96,8 @@ static void keep_text(char *to, size_t size, const char *text, size_t length)
 	size_t n = 0;
 
 	for (size_t i = 0; i < length && n + 1 < size; i++)
-		to[n++] = (unsigned char)text[i] < 32 || (unsigned char)text[i] > 126 ? '?' : text[i];
+		to[n++] =
+			(unsigned char)text[i] < 32 || (unsigned char)text[i] > 126 ? '?' : text[i];
 	to[n] = '\0';
 }
 
@@ -377,8 +388,9 @@ static void draw_head(const struct top *top, struct picture *p)
 		return;
 	}
 	line(p, lost || top->silent[SOCKET_LOW] ? LINE_ALARM : LINE_PLAIN,
-	     "%s%s  run since %s  replay %s  lost %s  faults %s", node, top->silent[SOCKET_LOW] ? "  SILENT" : "", run,
-	     top->replay[SOCKET_LOW], grouped(lost), grouped(faults));
+	     "%s%s  run since %s  replay %s  lost %s  faults %s", node,
+	     top->silent[SOCKET_LOW] ? "  SILENT" : "", run, top->replay[SOCKET_LOW], grouped(lost),
+	     grouped(faults));
 }
 
 static void draw_topics(const struct top *top, struct picture *p, int rows)
@@ -573,9 +585,8 @@ static bool tick(struct top *top)
 
 	if (now >= top->flow_us && now - top->flow_us < 1000000)
 		return false;
-	top->flow_seconds = top->flow_us && now > top->flow_us
-				    ? (double)(now - top->flow_us) / 1e6
-				    : 1;
+	top->flow_seconds =
+		top->flow_us && now > top->flow_us ? (double)(now - top->flow_us) / 1e6 : 1;
 	top->rates = (struct flow){ .added = top->flow.added - top->flow_before.added,
 				    .replaced = top->flow.replaced - top->flow_before.replaced,
 				    .rejected = top->flow.rejected - top->flow_before.rejected };
@@ -717,9 +728,11 @@ const struct subcommand command_top = {
 	.name = "top",
 	.arguments = "[--once] [--address A]",
 	.summary = "Shows rates, the mempool's flow, blocks, losses and peers, live",
-	.help = "Rates are the bridge's own counters, told once a second; of the events only those of "
+	.help = "Rates are the bridge's own counters, told once a second; of the events only those "
+		"of "
 		"the low\n"
-		"socket are received, so the view is cheap over a slow line. Keys: q ends, space holds "
+		"socket are received, so the view is cheap over a slow line. Keys: q ends, space "
+		"holds "
 		"the\n"
 		"picture, Ctrl-L draws it anew.\n\n"
 		"  --once         print one picture, as text, and end\n"
