@@ -14,6 +14,7 @@
 
 #include "bridge.h"
 #include "log.h"
+#include "notify.h"
 #include "privilege.h"
 #include "replay.h"
 
@@ -513,6 +514,7 @@ void bridge_run(struct bridge *b)
 	bool idle = true, more;
 	long nap_ns = NAP_NS;
 
+	notify_send("READY=1");
 	status_send(b, TOPIC_STATUS);
 	settle(b);
 	/* Not before the first status, which says that nothing was told yet. */
@@ -526,6 +528,7 @@ void bridge_run(struct bridge *b)
 			clock_update(b);
 			losses_tell(b);
 			status_send(b, TOPIC_STATUS);
+			notify_alive();
 			follow_tick(b);
 			b->next_status_ns = now + STATUS_PERIOD_NS;
 		}

@@ -6,7 +6,7 @@
 #include "command.h"
 
 static const struct subcommand *const subcommands[] = {
-	&command_tail, &command_evictions, &command_watch,  &command_record,
+	&command_tail, &command_evictions, &command_watch,  &command_top,    &command_record,
 	&command_play, &command_topics,	   &command_probes, &command_doctor,
 };
 
