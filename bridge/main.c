@@ -1,5 +1,6 @@
 /* coretapd: publishes the tracepoints of a Bitcoin Core node on ZeroMQ. */
 #include "bridge.h"
+#include "log.h"
 #include "options.h"
 
 int main(int argc, char **argv)
@@ -8,11 +9,15 @@ int main(int argc, char **argv)
 	struct options options;
 	int code;
 
-	if (!options_parse(&options, argc, argv, &code))
+	if (!options_parse(&options, argc, argv, &code)) {
+		options_free(&options);
 		return code;
+	}
 	code = bridge_open(&bridge, &options);
 	if (!code && !options.check && !options.detach)
 		bridge_run(&bridge);
 	bridge_close(&bridge);
+	options_free(&options);
+	log_flush();
 	return code;
 }
