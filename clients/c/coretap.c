@@ -24,7 +24,7 @@
 #define AWAY_MS 1250
 #define GRACE_MS 250
 
-#define POSITION_MS 100	     /* how often the position is written while events come */
+#define POSITION_MS 100	       /* how often the position is written while events come */
 #define POSITION_RETRY_MS 1000 /* how often when that fails */
 
 struct link {
@@ -92,6 +92,8 @@ const char *coretap_strerror(int error)
 		return "the number does not fit";
 	case EBADMSG:
 		return "not a position file";
+	case EKEYREJECTED:
+		return "not a key: a key has 40 characters, as `coretap keygen` makes them";
 	default:
 		return error < 0 ? strerror(-error) : "no error";
 	}
@@ -140,6 +142,12 @@ void coretap_close(struct coretap *tap)
 	json_free(&tap->position_text);
 	free(tap->position);
 	free(tap);
+}
+
+int coretap_set_curve(struct coretap *tap, const char *server_key, const char *secret_key)
+{
+	return tap->filter.n_names ? -EBUSY
+				   : transport_set_curve(tap->transport, server_key, secret_key);
 }
 
 int coretap_set_memory(struct coretap *tap, uint64_t bytes)
@@ -262,7 +270,8 @@ int coretap_subscribe(struct coretap *tap, const char *topic)
 }
 
 /* How much of a socket is to be received. So that order holds among all topics, low is received
- * whole where several are wanted; high is not, it may carry a hundred times as much as is wanted. */
+ * whole where several are wanted; high is not, it may carry a hundred times as much as is wanted.
+ */
 static enum coverage coverage(const struct filter *filter, enum socket_id id)
 {
 	const char *only = NULL;
@@ -370,8 +379,8 @@ static int keep_position(struct coretap *tap, bool idle)
 	return write_position(tap);
 }
 
-/* The first position of a socket is written before its first event is told: whoever is killed before
- * he has saved another one begins there again. */
+/* The first position of a socket is written before its first event is told: whoever is killed
+ * before he has saved another one begins there again. */
 static int anchor(struct coretap *tap, struct link *link)
 {
 	const char *node;

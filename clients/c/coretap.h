@@ -130,6 +130,14 @@ CORETAP_EXPORT int coretap_set_memory(struct coretap *tap, uint64_t bytes);
  * else -EBUSY. */
 CORETAP_EXPORT int coretap_set_replay(struct coretap *tap, int on);
 
+/* Encrypts tcp connections with CURVE, for a coretapd that has --curve-secret: server_key is its
+ * public key, secret_key this client's own, each 40 characters of Z85 as `coretap keygen` makes
+ * them. The public key that belongs to secret_key must be in coretapd's --curve-clients: who is
+ * refused hears nothing (CORETAP_STALE). Ipc is left as it is. Before the first coretap_subscribe,
+ * else -EBUSY; -EKEYREJECTED: not a key; -ENOTSUP: this libzmq has no CURVE. */
+CORETAP_EXPORT int coretap_set_curve(struct coretap *tap, const char *server_key,
+				     const char *secret_key);
+
 /* Asks for events, and connects the socket that has them if it is not connected yet. topic is
  *
  *	"mempool.removed"   one topic
@@ -149,8 +157,8 @@ CORETAP_EXPORT int coretap_set_replay(struct coretap *tap, int on);
 CORETAP_EXPORT int coretap_subscribe(struct coretap *tap, const char *topic);
 
 /* Where to begin, instead of with what happens next: with everything that replay still has from a
- * time on (Unix microseconds, 0 = the oldest), and then go on. Order holds in each socket. Before the
- * first coretap_next, else -EBUSY. */
+ * time on (Unix microseconds, 0 = the oldest), and then go on. Order holds in each socket. Before
+ * the first coretap_next, else -EBUSY. */
 CORETAP_EXPORT int coretap_since(struct coretap *tap, uint64_t time_us);
 
 /* Keeps the place in a file, and begins where the file says: with everything after the last event
@@ -160,8 +168,9 @@ CORETAP_EXPORT int coretap_since(struct coretap *tap, uint64_t time_us);
  * more is at hand, and at least every 100 ms; a process that is killed in between gets up to that
  * much again. Who needs more calls coretap_commit after each event or batch that is safe, and once
  * before the first coretap_next: from then on only coretap_commit writes the file (but for the
- * place where a new one begins), and nothing is missed, whenever the process is killed; nothing comes twice if taking events and coretap_commit
- * cannot be divided, and else at most what came since the last one.
+ * place where a new one begins), and nothing is missed, whenever the process is killed; nothing
+ * comes twice if taking events and coretap_commit cannot be divided, and else at most what came
+ * since the last one.
  *
  * Several processes need a file each. Before the first coretap_next, else -EBUSY; -ENOMEM,
  * -ENAMETOOLONG. A file that is no position is told by the first coretap_next: -EBADMSG. */
@@ -175,9 +184,10 @@ CORETAP_EXPORT int coretap_commit(struct coretap *tap);
 /* Gets the next event or notice, waiting up to timeout_ms (0: not at all, -1: for ever).
  * Returns 1 with *event set, which lives until the next call with this handle; 0 when nothing came
  * in time; -EINTR when a signal arrived, call again; -EINVAL when nothing was subscribed to;
- * -ENOMEM; errors of the position's file. Connections are made and repaired in the background: a publisher that is not there is no
- * error, it is told as CORETAP_STALE. But only inside this function is silence noticed, and are
- * subscriptions renewed after the publisher was away: do not stay out of it for long. */
+ * -ENOMEM; errors of the position's file. Connections are made and repaired in the background: a
+ * publisher that is not there is no error, it is told as CORETAP_STALE. But only inside this
+ * function is silence noticed, and are subscriptions renewed after the publisher was away: do not
+ * stay out of it for long. */
 CORETAP_EXPORT int coretap_next(struct coretap *tap, const struct coretap_event **event,
 				int timeout_ms);
 

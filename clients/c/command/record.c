@@ -72,8 +72,7 @@ static int record(struct follow *follow, struct job *job, const char *path)
 		fprintf(stderr, "\r");
 	if (!code)
 		fprintf(stderr, "coretap: %s: %s events in %s messages, %s bytes\n", path,
-			grouped(job->events), grouped(job->messages),
-			grouped(job->recorder.bytes));
+			grouped(job->events), grouped(job->messages), grouped(job->recorder.bytes));
 	return code;
 }
 
@@ -81,6 +80,8 @@ static int run(const struct subcommand *self, int argc, char **argv)
 {
 	static const struct option options[] = {
 		{ "address", required_argument, NULL, 'a' },
+		{ "curve-server", required_argument, NULL, 'S' },
+		{ "curve-secret", required_argument, NULL, 'K' },
 		{ "count", required_argument, NULL, 'n' },
 		{ "since", required_argument, NULL, 's' },
 		{ "for", required_argument, NULL, 'f' },
@@ -99,6 +100,12 @@ static int run(const struct subcommand *self, int argc, char **argv)
 		switch (option) {
 		case 'a':
 			follow.address = optarg;
+			break;
+		case 'S':
+			follow.curve_server = optarg;
+			break;
+		case 'K':
+			follow.curve_secret = optarg;
 			break;
 		case 's':
 			follow.since = optarg;
@@ -141,14 +148,18 @@ const struct subcommand command_record = {
 	.summary = "Records messages, for `coretap play`",
 	.help = "FILE must not exist yet. TOPIC as with `coretap tail`; none means everything. "
 		"Messages are\n"
-		"kept byte for byte and in order; what did not arrive is fetched from replay first.\n\n"
+		"kept byte for byte and in order; what did not arrive is fetched from replay "
+		"first.\n\n"
 		"  --since WHEN   begin earlier: 10m, 2h or 1d ago, oldest, or a time like\n"
 		"                 2009-01-03T18:15:05Z\n"
 		"  --for DURATION end after 90s, 10m, 2h, ...\n"
 		"  --count N      end after N events\n"
 		"  --address A    tcp://HOST:PORT or ipc:///run/coretap/NAME\n"
-		"                 (" CORETAP_DEFAULT_ADDRESS ")\n\n"
-		"Ends on Ctrl-C as well. When the disk is full it says so and ends with 1; what was "
+		"                 (" CORETAP_DEFAULT_ADDRESS ")\n"
+		"  --curve-server FILE, --curve-secret FILE\n"
+		"                 public key of coretapd, secret key of your own: see coretap keygen\n\n"
+		"Ends on Ctrl-C as well. When the disk is full it says so and ends with 1; what "
+		"was "
 		"written\n"
 		"until then can be played.\n",
 	.run = run,

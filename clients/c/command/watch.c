@@ -142,7 +142,8 @@ static void removed(struct follow *follow, struct watched *watched,
 		add_reason(follow->out, event, details, text, sizeof(details));
 	} else if (placed) {
 		snprintf(details, sizeof(details), ",\"height\":%llu", (unsigned long long)height);
-		snprintf(text, sizeof(text), fate == CONFLICT ? " with block %llu" : " in block %llu",
+		snprintf(text, sizeof(text),
+			 fate == CONFLICT ? " with block %llu" : " in block %llu",
 			 (unsigned long long)height);
 	} else if (fate != REPLACED) {
 		snprintf(details, sizeof(details), ",\"height\":null");
@@ -174,8 +175,8 @@ static void replaced(struct follow *follow, struct watched *watched,
 			 strcmp(key, "replacement_txid") ? "package " : "", hex);
 	}
 	watched->fate = REPLACED;
-	tell(follow->out, watched, coretap_event_time_us(event), "replaced",
-	     fates[REPLACED].colour, details, text);
+	tell(follow->out, watched, coretap_event_time_us(event), "replaced", fates[REPLACED].colour,
+	     details, text);
 }
 
 static bool handle(struct follow *follow, const struct coretap_event *event)
@@ -276,6 +277,8 @@ static int run(const struct subcommand *self, int argc, char **argv)
 		{ "json", no_argument, NULL, 'j' },
 		{ "text", no_argument, NULL, 't' },
 		{ "address", required_argument, NULL, 'a' },
+		{ "curve-server", required_argument, NULL, 'S' },
+		{ "curve-secret", required_argument, NULL, 'K' },
 		{ "since", required_argument, NULL, 's' },
 		{ "timeout", required_argument, NULL, 'T' },
 		{ "follow", no_argument, NULL, 'f' },
@@ -302,6 +305,12 @@ static int run(const struct subcommand *self, int argc, char **argv)
 			break;
 		case 'a':
 			follow.address = optarg;
+			break;
+		case 'S':
+			follow.curve_server = optarg;
+			break;
+		case 'K':
+			follow.curve_secret = optarg;
 			break;
 		case 's':
 			follow.since = optarg;
@@ -350,7 +359,8 @@ static int run(const struct subcommand *self, int argc, char **argv)
 
 const struct subcommand command_watch = {
 	.name = "watch",
-	.arguments = "TXID... [--since WHEN] [--timeout DURATION] [--follow] [--json] [--address A]",
+	.arguments =
+		"TXID... [--since WHEN] [--timeout DURATION] [--follow] [--json] [--address A]",
 	.summary = "Tells what becomes of transactions: confirmed, replaced, in conflict, evicted",
 	.help = "A line for each thing that happens to one of them. Ends when all have left the "
 		"mempool.\n\n"
@@ -362,10 +372,13 @@ const struct subcommand command_watch = {
 		"  --json         JSON lines; so it is anyway when standard output is no terminal\n"
 		"  --text         text for people, also when it is no terminal\n"
 		"  --address A    tcp://HOST:PORT or ipc:///run/coretap/NAME\n"
-		"                 (" CORETAP_DEFAULT_ADDRESS ")\n\n"
+		"                 (" CORETAP_DEFAULT_ADDRESS ")\n"
+		"  --curve-server FILE, --curve-secret FILE\n"
+		"                 public key of coretapd, secret key of your own: see coretap keygen\n\n"
 		"Where events are missing for good or the node ends, what was not decided is "
 		"unknown.\n"
-		"A transaction that a block confirms although the mempool never had it is not seen.\n\n"
+		"A transaction that a block confirms although the mempool never had it is not "
+		"seen.\n\n"
 		"Exit codes, the largest of all transactions:\n"
 		"   0  confirmed        10  replaced     11  in conflict with a block\n"
 		"  12  evicted: expiry, sizelimit, reorg 13  unknown\n"
