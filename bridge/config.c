@@ -105,12 +105,15 @@ static int document_load(struct config *c, FILE *file)
 		}
 	}
 	if (!c->loaded || (second && parser.problem))
-		log_error("%s:%zu: %s%s%s", c->path,
+		log_error("%s:%zu: %s%s%s%s", c->path,
 			  (parser.problem_mark.line ? parser.problem_mark.line
 						    : parser.context_mark.line) +
 				  1,
 			  parser.context ? parser.context : "", parser.context ? ": " : "",
-			  parser.problem ? parser.problem : "cannot be read");
+			  parser.problem ? parser.problem : "cannot be read",
+			  parser.problem && strstr(parser.problem, "alias")
+				  ? ": a value that begins with * wants quotes"
+				  : "");
 	else if (second)
 		log_error("%s: wants one document, without ---", c->path);
 	yaml_parser_delete(&parser);
