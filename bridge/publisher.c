@@ -27,6 +27,8 @@ struct publisher {
 /* How long the last messages may take to reach subscribers once the bridge stops. */
 #define LINGER_MS 1000
 
+#define MAX_SUBSCRIPTION 4096
+
 static int set_int(void *socket, int option, int value)
 {
 	return zmq_setsockopt(socket, option, &value, sizeof(value)) ? -errno : 0;
@@ -187,12 +189,16 @@ static int socket_open(struct publisher *p, enum socket_id id,
 	void *s = zmq_socket(p->context, ZMQ_PUB);
 	/* libzmq counts messages, not bytes; most are far smaller than the largest. */
 	size_t messages = options->subscriber_memory / MESSAGE_MAX_BYTES;
+	int64_t max_length = MAX_SUBSCRIPTION;
 
 	if (!s)
 		return -errno;
 	p->sockets[id] = s;
 	if (messages < 1)
 		messages = 1;
+	/* Subscriptions are all that comes in; without a bound a stranger names the size that
+	 * libzmq allocates. */
+	zmq_setsockopt(s, ZMQ_MAXMSGSIZE, &max_length, sizeof(max_length));
 	set_int(s, ZMQ_SNDHWM, messages > INT32_MAX ? INT32_MAX : (int)messages);
 	publisher_configure(s);
 	return publisher_bind(p, s, options->endpoints[id]);
