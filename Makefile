@@ -24,9 +24,10 @@ LIBRARY_SOURCES = $(wildcard clients/c/*.c)
 LIBRARY = $(call objects,$(LIBRARY_SOURCES) protocol/catalogue.c protocol/decode.c protocol/json.c)
 COMMAND = $(call objects,$(wildcard clients/c/command/*.c) bridge/probes.c bridge/operands.c bridge/log.c protocol/encode.c)
 
-all: $(addprefix $(BUILD)/,coretapd coretap libcoretap.a libcoretap.so coretap.pc fake_node)
+all: $(addprefix $(BUILD)/,coretapd coretap libcoretap.a libcoretap.so coretap.pc fake_node \
+		fake_node-v23 fake_node-v25 fake_node-v26)
 
-.PHONY: all unit sanitized deps check test test-node demo bench install uninstall clean format docs
+.PHONY: bench-node all unit sanitized deps deps-js check test test-node demo bench install uninstall clean format docs
 
 # ---- the kernel side ----
 
@@ -91,9 +92,10 @@ UNIT_TESTS = $(patsubst %.c,$(SANITIZED)/%,$(wildcard tests/unit/test_*.c)) $(wi
 check: all sanitized
 	$(TEST_ENV) tests/run $(UNIT_TESTS)
 
-test: deps
+test: deps deps-js
 	+$(MAKE) --no-print-directory all sanitized
-	$(TEST_ENV) tests/run $(UNIT_TESTS) $(wildcard tests/e2e/test_*.py) $(wildcard tests/node/test_*.py)
+	$(TEST_ENV) tests/run $(UNIT_TESTS) $(wildcard tests/e2e/test_*.py) \
+		$(wildcard tests/conformance/test_*.py) $(wildcard tests/node/test_*.py)
 
 test-node: all sanitized
 	$(TEST_ENV) tests/run $(wildcard tests/node/test_*.py)
@@ -107,12 +109,14 @@ demo: deps
 docs: $(BUILD)/coretap
 	$(BUILD)/coretap topics --json > protocol/events.json
 	$(BUILD)/coretap topics --markdown > protocol/EVENTS.md
+	/usr/bin/python3 clients/python/generate.py
+	node clients/js/generate.js
 
 format:
 	clang-format -i $(shell git ls-files '*.c' '*.h')
 
 DEBIAN = gcc make clang llvm bpftool libbpf-dev libelf-dev libzmq3-dev libmsgpack-dev liblmdb-dev libyaml-dev libmicrohttpd-dev \
-	 linux-libc-dev libc6-dev systemtap-sdt-dev binutils pkg-config python3 python3-zmq python3-msgpack
+	 linux-libc-dev libc6-dev systemtap-sdt-dev binutils pkg-config python3 python3-zmq python3-msgpack python3-bitcoinlib
 
 # What is missing is installed on Debian and its kin; elsewhere it is named.
 deps:
@@ -130,6 +134,15 @@ deps:
 		echo "  Arch:   gcc make clang llvm bpf libbpf libelf zeromq msgpack-c lmdb libyaml libmicrohttpd systemtap python-pyzmq python-msgpack"; \
 	fi
 
+# Debian 12's Node is older than the JavaScript client wants; where there is one that serves, its
+# tests run, elsewhere they are skipped.
+deps-js:
+	@node -e 'process.exit(+process.versions.node.split(".")[0] >= 20 ? 0 : 1)' 2>/dev/null || \
+		{ echo "No Node 20 or later here: the JavaScript client's tests will be skipped."; exit 0; }; \
+	[ clients/js/node_modules/.package-lock.json -nt clients/js/package-lock.json ] || \
+		npm ci --ignore-scripts --no-audit --no-fund --prefix clients/js || \
+		echo "npm ci failed: the JavaScript client's tests will be skipped."
+
 INSTALL = install
 DESTBIN = $(DESTDIR)$(PREFIX)/bin
 DESTLIB = $(DESTDIR)$(PREFIX)/lib
@@ -137,7 +150,7 @@ DESTINCLUDE = $(DESTDIR)$(PREFIX)/include
 DESTSHARE = $(DESTDIR)$(PREFIX)/share/coretap
 
 install: all
-	$(INSTALL) -d $(DESTBIN) $(DESTDIR)$(PREFIX)/sbin $(DESTLIB)/pkgconfig $(DESTINCLUDE) $(DESTSHARE)
+	$(INSTALL) -d $(DESTBIN) $(DESTDIR)$(PREFIX)/sbin $(DESTLIB)/pkgconfig $(DESTINCLUDE) $(DESTSHARE)/tracepoints
 	$(INSTALL) -m 755 $(BUILD)/coretapd $(DESTDIR)$(PREFIX)/sbin/
 	$(INSTALL) -m 755 $(BUILD)/coretap $(DESTBIN)/
 	$(INSTALL) -m 644 $(BUILD)/libcoretap.a $(DESTLIB)/
@@ -146,6 +159,7 @@ install: all
 	$(INSTALL) -m 644 $(BUILD)/coretap.pc $(DESTLIB)/pkgconfig/
 	$(INSTALL) -m 644 clients/c/coretap.h $(DESTINCLUDE)/
 	$(INSTALL) -m 644 protocol/README.md protocol/EVENTS.md protocol/events.json $(DESTSHARE)/
+	$(INSTALL) -m 644 $(wildcard bridge/tracepoints/*.yaml) $(DESTSHARE)/tracepoints/
 
 uninstall:
 	rm -f $(DESTDIR)$(PREFIX)/sbin/coretapd $(DESTBIN)/coretap $(DESTLIB)/libcoretap.a \
@@ -154,6 +168,10 @@ uninstall:
 	rm -rf $(DESTSHARE)
 
 include tests/bench/bench.mk
+
+# Older Cores: other probes and widths. fake_node --abi v23 runs the one beside it.
+$(BUILD)/fake_node-v%: $(FAKE_NODE) $(wildcard tests/fake_node/*.h) | $(BUILD)
+	$(CC) -std=gnu11 $(WARNINGS) -O2 -g -DFAKE_NODE_ABI=$* $(FAKE_NODE) -o $@ -lpthread -lm
 
 clean:
 	rm -rf $(BUILD)

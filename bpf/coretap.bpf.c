@@ -12,8 +12,23 @@
 
 #if defined(TARGET_x86_64)
 #define N_REGISTERS 21 /* struct pt_regs */
+/* rdi, rsi, rdx, rcx, r8, r9; rax; the stack pointer is below the return address at an entry */
+#define ARGUMENT_REGISTERS           \
+	{                            \
+		14, 13, 12, 11, 9, 8 \
+	}
+#define RETURN_REGISTER 10
+#define STACK_REGISTER 19
+#define ENTRY_STACK 8
 #elif defined(TARGET_aarch64)
 #define N_REGISTERS 34 /* struct user_pt_regs */
+#define ARGUMENT_REGISTERS       \
+	{                        \
+		0, 1, 2, 3, 4, 5 \
+	}
+#define RETURN_REGISTER 0
+#define STACK_REGISTER 31
+#define ENTRY_STACK 0
 #else
 #error "define TARGET_x86_64 or TARGET_aarch64"
 #endif
@@ -37,6 +52,14 @@ struct {
 	__type(key, char[RULE_KEY]);
 	__type(value, __u32);
 } rules SEC(".maps");
+
+/* Made only when functions are timed. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, MAX_CALLS);
+	__type(key, struct call_key);
+	__type(value, struct call);
+} calls SEC(".maps");
 
 /* Frozen before load, so the verifier drops the branches that this kernel cannot have. */
 const volatile bool have_tai = false;
@@ -430,14 +453,21 @@ static __always_inline __u32 limit_find(const struct site *site, const __u64 *re
 	return rule ? *rule : site->payload_limit;
 }
 
+/* Whether anything is recorded of this process now. */
+static __always_inline bool is_open(void)
+{
+	__u32 only = *(volatile __u32 *)&shared.only_pid;
+
+	return *(volatile __u32 *)&shared.gate &&
+	       (!only || only == (__u32)(bpf_get_current_pid_tgid() >> 32));
+}
+
 static __always_inline int capture(void *ctx, bool may_sleep)
 {
 	__u32 key = bpf_get_attach_cookie(ctx);
-	__u32 only = *(volatile __u32 *)&shared.only_pid;
 	__u64 registers[N_REGISTERS];
 
-	if (!*(volatile __u32 *)&shared.gate ||
-	    (only && only != (__u32)(bpf_get_current_pid_tgid() >> 32)))
+	if (!is_open())
 		return 0;
 
 	const struct site *site = bpf_map_lookup_elem(&sites, &key);
@@ -478,6 +508,79 @@ SEC("uprobe")
 int capture_plain(struct pt_regs *ctx)
 {
 	return capture(ctx, false);
+}
+
+/* ---- functions ---- */
+
+/* The stack pointer as it is in the caller, before the call and after the return. */
+static __always_inline struct call_key call_find(const __u64 *registers, __u32 site, __u32 pushed)
+{
+	struct call_key key = {
+		.thread = bpf_get_current_pid_tgid(),
+		.stack = registers[STACK_REGISTER] + pushed,
+		.site = site,
+	};
+	return key;
+}
+
+SEC("uprobe")
+int function_entry(struct pt_regs *ctx)
+{
+	static const __u8 places[FUNCTION_ARGUMENTS] = ARGUMENT_REGISTERS;
+	const __u64 *registers = (const __u64 *)ctx;
+	__u32 number = bpf_get_attach_cookie(ctx);
+	struct call_key key = call_find(registers, number, ENTRY_STACK);
+	const struct site *site;
+	struct call call = {};
+
+	if (!is_open())
+		return 0;
+#pragma unroll
+	for (__u32 i = 0; i < FUNCTION_ARGUMENTS; i++)
+		call.arguments[i] = registers[places[i]];
+	call.time_ns = bpf_ktime_get_ns();
+	/* What an earlier call left here (an exception passed through, a thread was killed) goes.
+	 */
+	if (!bpf_map_update_elem(&calls, &key, &call, BPF_ANY))
+		return 0;
+	/* Its return will not be known as one: this firing is lost, and counted here. */
+	site = bpf_map_lookup_elem(&sites, &number);
+	if (site) {
+		__sync_fetch_and_add(&shared.counters[site->probe % MAX_PROBES].fired, 1);
+		count_lost(site);
+	}
+	return 0;
+}
+
+SEC("uprobe")
+int function_return(struct pt_regs *ctx)
+{
+	const __u64 *now = (const __u64 *)ctx;
+	__u32 number = bpf_get_attach_cookie(ctx);
+	struct call_key key = call_find(now, number, 0);
+	const struct call *call = bpf_map_lookup_elem(&calls, &key);
+	__u64 registers[N_REGISTERS] = {};
+	const struct site *site;
+
+	/* Entered before the gate opened. */
+	if (!call)
+		return 0;
+#pragma unroll
+	for (__u32 i = 0; i < FUNCTION_ARGUMENTS; i++)
+		registers[REGISTER_ARGUMENT(1 + i) / 8] = call->arguments[i];
+	registers[REGISTER_DURATION / 8] = bpf_ktime_get_ns() - call->time_ns;
+	registers[REGISTER_RETURN / 8] = now[RETURN_REGISTER];
+	bpf_map_delete_elem(&calls, &key);
+	site = bpf_map_lookup_elem(&sites, &number);
+	if (!site || !is_open())
+		return 0;
+	__sync_fetch_and_add(&shared.counters[site->probe % MAX_PROBES].fired, 1);
+	/* Integers alone: more than these sizes are not needed. */
+	if (site->size == 64)
+		return record_make(site, number, registers, 64, false);
+	if (site->size == 128)
+		return record_make(site, number, registers, 128, false);
+	return 0;
 }
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";

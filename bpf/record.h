@@ -76,6 +76,28 @@ _Static_assert(sizeof(struct site) == 16 + 32 * MAX_ARGS, "layout");
 #define MAX_RULES 256
 #define RULE_DROP 0xffffffffu /* not recorded; any other value: payload_limit */
 
+/* A function is timed by two programs: one at its entry, one at its return, which makes the record.
+ * Its sites stand one behind the other: that of the entry, whose own operands are not used, and
+ * that of the return. The operands of the latter are read as if these registers had been saved: */
+#define FUNCTION_ARGUMENTS 6 /* that are passed in registers on every architecture */
+#define REGISTER_ARGUMENT(number) (8 * (number)) /* 1 to FUNCTION_ARGUMENTS, at the entry */
+#define REGISTER_DURATION (8 * 7)		 /* nanoseconds */
+#define REGISTER_RETURN (8 * 8)
+
+/* A call that has not returned yet: the stack pointer tells the levels of a recursion apart. */
+struct call_key {
+	__u64 thread; /* process and thread, as bpf_get_current_pid_tgid() has them */
+	__u64 stack;  /* stack pointer in the caller */
+	__u64 site;   /* of the return */
+};
+
+struct call {
+	__u64 time_ns; /* of the monotonic clock */
+	__u64 arguments[FUNCTION_ARGUMENTS];
+};
+
+#define MAX_CALLS 16384
+
 /* Ring space is reserved in constant sizes, as the verifier demands. */
 #define RECORD_SIZES(X) X(64) X(128) X(256) X(448) X(640) X(1216)
 #define MAX_RECORD_SIZE 1216

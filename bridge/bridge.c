@@ -119,6 +119,24 @@ static int lock_take(struct bridge *b)
 	return 0;
 }
 
+/* Greater than every earlier run of this label, though the clock may have gone back and the journal
+ * may be gone: the lock file remembers the last one. */
+static uint64_t run_new(const struct bridge *b)
+{
+	uint64_t run = now_us(), last = 0;
+	char text[32] = "";
+	ssize_t n = pread(b->lock, text, sizeof(text) - 1, 0);
+
+	if (n > 0)
+		last = strtoull(text, NULL, 10);
+	if (run <= last)
+		run = last + 1;
+	n = snprintf(text, sizeof(text), "%lu\n", run);
+	if (pwrite(b->lock, text, (size_t)n, 0) != n)
+		log_warning("%s/lock: cannot be written: %s", b->directory, strerror(errno));
+	return run;
+}
+
 static int sockets_bind(struct bridge *b)
 {
 	static const char *const names[N_ENDPOINTS] = { "low", "high", "replay" };
@@ -196,16 +214,15 @@ static unsigned int topic_number(const struct bridge *b, const char *topic)
 
 static int catalogue_bind(struct bridge *b)
 {
-	size_t n;
-	const struct event_desc *events = catalogue(&n);
+	int code;
 
-	if (tracepoints_init(&b->tps, events, n, options_select, b->options)) {
+	if (tracepoints_init(&b->tps, &b->options->declarations, options_select, b->options)) {
 		log_error("the catalogue does not fit the record layout");
 		return EXIT_OTHER;
 	}
 	b->tps.payload_limit = b->options->payload_limit;
-	for (size_t i = 0; i < n; i++)
-		b->kinds[i] = (uint8_t)evictions_event_kind(&events[i]);
+	for (size_t i = 0; i < b->tps.n; i++)
+		b->kinds[i] = (uint8_t)evictions_event_kind(b->tps.table[i].event);
 	b->evictions_topic = topic_number(b, "block.evictions");
 	b->started_topic = topic_number(b, "node.started");
 	b->exited_topic = topic_number(b, "node.exited");
@@ -215,7 +232,10 @@ static int catalogue_bind(struct bridge *b)
 		if (!b->counters)
 			log_out_of_memory();
 	}
-	return follow_bind(b);
+	code = follow_bind(b);
+	/* At the start somebody is there who can correct the file. A binary that comes later is
+	 * traced as far as it fits. */
+	return b->tps.refused ? EXIT_USAGE : code;
 }
 
 /* The rings of this process: loaded anew, or taken over. */
@@ -224,10 +244,10 @@ static int pipeline_open(struct bridge *b)
 	struct tracer_options options = {
 		.without = b->options->without,
 		.payloads = b->options->payloads,
+		.functions = tracepoints_want_functions(&b->tps),
 		.rules = b->options->rules,
 		.n_rules = b->options->n_rules,
 	};
-	uint64_t last;
 	int err;
 
 	evictions_init(&b->evictions, b->options->keep_attached);
@@ -236,10 +256,8 @@ static int pipeline_open(struct bridge *b)
 			return EXIT_OTHER;
 	b->resumed = state_resume(b);
 	if (!b->resumed) {
-		last = state_end_run(b);
-		b->run = now_us();
-		if (b->run <= last)
-			b->run = last + 1; /* the clock went back */
+		state_end_run(b);
+		b->run = run_new(b);
 		memcpy(options.ring_bytes, b->options->ring_bytes, sizeof(options.ring_bytes));
 		err = tracer_open(&b->tracer, &options);
 		if (err)
@@ -576,9 +594,14 @@ static void nap(long ns)
 
 static void settle(struct bridge *b)
 {
-	while (!b->stopping && clock_ns(CLOCK_MONOTONIC) < b->settled_ns)
-		publisher_admit(b->publisher), events_wait(b, 0),
-			nanosleep(&(struct timespec){ .tv_nsec = 5000000 }, NULL);
+	while (!b->stopping && clock_ns(CLOCK_MONOTONIC) < b->settled_ns) {
+		bool more = publisher_admit(b->publisher);
+
+		more |= replay_serve(b->replay, b);
+		if (!more)
+			nap(5000000);
+		events_wait(b, 0);
+	}
 }
 
 /* What a service manager sees. */

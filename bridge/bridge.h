@@ -129,8 +129,8 @@ void state_save(struct bridge *bridge);
  * everything matched. Otherwise nothing of it is attached any more and a new run begins. */
 bool state_resume(struct bridge *bridge);
 
-/* Ends the run that the journal's state speaks of, and returns its number; 0 = none. */
-uint64_t state_end_run(struct bridge *bridge);
+/* Ends the run that the journal's state speaks of. */
+void state_end_run(struct bridge *bridge);
 
 /* msgpack map of topics to the last number accounted for, as journal_run wants it. */
 void state_pack_heads(const struct bridge *bridge, msgpack_sbuffer *out);

@@ -41,6 +41,9 @@ static bool text_is(const struct value *value, const char *text)
 
 enum eviction_kind evictions_event_kind(const struct event_desc *event)
 {
+	/* Where a declared tracepoint stands in the node's order nobody has told. */
+	if (event->flags & EVENT_DECLARED)
+		return EVICTION_NEUTRAL;
 	if (!strcmp(event->topic, "validation.block_connected"))
 		return EVICTION_CONNECTED;
 	if (!strcmp(event->topic, "mempool.removed"))

@@ -39,6 +39,14 @@ static void describe(const struct bridge *b)
 	}
 	log_info("%s: Bitcoin Core %s, %u tracepoints%s", b->binaries[b->current].path,
 		 b->tps.core[b->current], attached, degraded ? ", some degraded" : "");
+	for (size_t i = 0; i < b->tps.n && b->options->check; i++) {
+		const struct tracepoint *tp = &b->tps.table[i];
+
+		if (tp->declared)
+			log_info("%s: %s, declared at %s:%u", tp->event->topic,
+				 tracepoint_state_name(tp->state), tp->declared->file,
+				 tp->declared->line);
+	}
 	if (missing)
 		log_info("missing in this binary: %s", list);
 }
@@ -46,7 +54,7 @@ static void describe(const struct bridge *b)
 int follow_bind(struct bridge *b)
 {
 	struct binary *binary = current(b);
-	int n = tracepoints_bind(&b->tps, b->current, &binary->probes);
+	int n = tracepoints_bind(&b->tps, b->current, &binary->probes, binary->fd, binary->path);
 
 	if (binary->probes.n_unusable)
 		log_warning("%s: %zu tracepoints have a note that cannot be used", binary->path,
@@ -55,6 +63,9 @@ int follow_bind(struct bridge *b)
 		describe(b);
 		return 0;
 	}
+	/* What a file declares does not fit, and that was said. */
+	if (!n && b->tps.refused)
+		return EXIT_NO_TRACEPOINTS;
 	if (n < 0)
 		log_error("%s: more than %d tracepoint sites", binary->path, GROUP_SITES);
 	else

@@ -76,6 +76,7 @@ void intake_node_ended(struct bridge *b, uint64_t time_us, uint64_t low_lost)
 		intake_evictions(b, complete, true);
 	node_tell(b, b->exited_topic, time_us);
 	log_info("node: process %d is gone", b->node.process.pid);
+	tracer_forget_calls(b->tracer, b->node.process.pid);
 	node_gone(&b->node);
 	b->node_exited = false;
 	if (b->options->pid)

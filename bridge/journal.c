@@ -503,25 +503,6 @@ int journal_write(struct journal *j, const struct journal_entry *entry)
 	return to_errno(rc);
 }
 
-int journal_run(struct journal *j, uint64_t run, bool ended, const void *heads, size_t len)
-{
-	uint64_t number = htobe64(run);
-	MDB_val key = { sizeof(number), &number }, value = { len + 1, NULL };
-	MDB_txn *txn;
-	int rc = mdb_txn_begin(j->env, NULL, 0, &txn);
-
-	if (rc)
-		return to_errno(rc);
-	rc = mdb_put(txn, j->runs, &key, &value, MDB_RESERVE);
-	if (rc) {
-		mdb_txn_abort(txn);
-		return to_errno(rc);
-	}
-	*(uint8_t *)value.mv_data = ended;
-	memcpy((uint8_t *)value.mv_data + 1, heads, len);
-	return to_errno(mdb_txn_commit(txn));
-}
-
 /* ---- reading ---- */
 
 static int read_begin(struct journal *j, MDB_txn **txn)
@@ -679,6 +660,49 @@ void journal_usage(struct journal *j, enum socket_id id, uint64_t *used, uint64_
 	if (!mdb_stat(txn, j->messages[id], &st))
 		*used = (st.ms_branch_pages + st.ms_leaf_pages + st.ms_overflow_pages) * j->page;
 	mdb_txn_abort(txn);
+}
+
+/* What is known of runs whose last message has aged out. */
+static int runs_prune(struct journal *j, MDB_txn *txn)
+{
+	MDB_cursor *runs, *messages[N_SOCKETS] = { NULL };
+	MDB_val key, value;
+	int rc = mdb_cursor_open(txn, j->runs, &runs);
+
+	for (enum socket_id id = 0; id < N_SOCKETS && !rc; id++)
+		rc = mdb_cursor_open(txn, j->messages[id], &messages[id]);
+	while (!rc && !(rc = mdb_cursor_get(runs, &key, &value, MDB_NEXT))) {
+		uint64_t run, first, last;
+
+		memcpy(&run, key.mv_data, sizeof(run));
+		run = be64toh(run);
+		if (bounds(messages[SOCKET_LOW], run, &first, &last) &&
+		    bounds(messages[SOCKET_HIGH], run, &first, &last))
+			rc = mdb_cursor_del(runs, 0);
+	}
+	/* A transaction that writes closes its own cursors. */
+	return rc == MDB_NOTFOUND ? 0 : rc;
+}
+
+int journal_run(struct journal *j, uint64_t run, bool ended, const void *heads, size_t len)
+{
+	uint64_t number = htobe64(run);
+	MDB_val key = { sizeof(number), &number }, value = { len + 1, NULL };
+	MDB_txn *txn;
+	int rc = mdb_txn_begin(j->env, NULL, 0, &txn);
+
+	if (rc)
+		return to_errno(rc);
+	rc = runs_prune(j, txn);
+	if (!rc)
+		rc = mdb_put(txn, j->runs, &key, &value, MDB_RESERVE);
+	if (rc) {
+		mdb_txn_abort(txn);
+		return to_errno(rc);
+	}
+	*(uint8_t *)value.mv_data = ended;
+	memcpy((uint8_t *)value.mv_data + 1, heads, len);
+	return to_errno(mdb_txn_commit(txn));
 }
 
 int journal_bounds(struct journal *j, enum socket_id id, uint64_t run, uint64_t *first,

@@ -31,6 +31,7 @@ enum {
 	OPT_EXCLUDE,
 	OPT_MESSAGE_TYPES,
 	OPT_PAYLOAD,
+	OPT_TRACEPOINTS,
 	OPT_PORT,
 	OPT_LOW,
 	OPT_HIGH,
@@ -79,6 +80,8 @@ static const struct {
 	  "record only P2P messages of these types: inv,tx" },
 	{ "payload", "SPEC", OPT_PAYLOAD,
 	  "copy payloads of P2P messages: a size, full, or by type: tx=full,block=0" },
+	{ "tracepoints", "FILE", OPT_TRACEPOINTS,
+	  "publish what this YAML file declares, too; may be repeated" },
 	{ "port", "N", OPT_PORT,
 	  "low socket on loopback at N, high at N+1, replay at N+2 (default 28370); none: no tcp" },
 	{ "low", "ENDPOINT", OPT_LOW, "bind the low socket here instead; may be repeated" },
@@ -444,6 +447,8 @@ static bool options_set(struct options *o, int option, const char *name, char *a
 			break;
 		return true;
 	}
+	case OPT_TRACEPOINTS:
+		return append(name, o->tracepoints, MAX_DECLARATION_FILES, argument);
 	case OPT_PORT:
 		if (!strcmp(argument, "none")) {
 			o->port = 0;
@@ -538,11 +543,11 @@ static bool options_set(struct options *o, int option, const char *name, char *a
 }
 
 /* A glob that matches no topic is a slip of the pen, and would publish nothing without a word. */
-static bool globs_check(struct config *config, const char *option, const char *const *globs,
+static bool globs_check(const struct options *o, const char *option, const char *const *globs,
 			size_t n)
 {
-	size_t n_events;
-	const struct event_desc *events = catalogue(&n_events);
+	const struct event_desc *events = o->declarations.events;
+	size_t n_events = o->declarations.n;
 
 	for (size_t i = 0; i < n; i++) {
 		size_t e;
@@ -552,10 +557,24 @@ static bool globs_check(struct config *config, const char *option, const char *c
 				break;
 		if (e == n_events) {
 			log_error("%s--%s %s: matches no topic; `coretap topics` lists them",
-				  config_where(config, globs[i]), option, globs[i]);
+				  config_where(o->config, globs[i]), option, globs[i]);
 			return false;
 		}
 	}
+	return true;
+}
+
+static bool declarations_load(struct options *o)
+{
+	char error[1200];
+
+	for (size_t i = 0; i < MAX_DECLARATION_FILES && o->tracepoints[i]; i++)
+		if (declarations_read(&o->declarations, o->tracepoints[i], error, sizeof(error))) {
+			log_error("%s", error);
+			return false;
+		}
+	for (size_t i = o->declarations.n_built_in; i < o->declarations.n; i++)
+		o->payloads |= declarations_of(&o->declarations, i)->payload_limit > 0;
 	return true;
 }
 
@@ -632,7 +651,8 @@ static bool access_check(const struct options *o)
 static bool is_list(int option)
 {
 	return option == OPT_ONLY || option == OPT_EXCLUDE || option == OPT_LOW ||
-	       option == OPT_HIGH || option == OPT_REPLAY || option == OPT_PAYLOAD;
+	       option == OPT_HIGH || option == OPT_REPLAY || option == OPT_PAYLOAD ||
+	       option == OPT_TRACEPOINTS;
 }
 
 /* What one does, rather than how it is to be. */
@@ -669,6 +689,9 @@ static void option_forget(struct options *o, int option)
 		break;
 	case OPT_REPLAY:
 		memset(o->endpoints[ENDPOINT_REPLAY], 0, sizeof(o->endpoints[0]));
+		break;
+	case OPT_TRACEPOINTS:
+		memset(o->tracepoints, 0, sizeof(o->tracepoints));
 		break;
 	case OPT_PAYLOAD:
 		memset(o->rules, 0, sizeof(o->rules));
@@ -752,6 +775,7 @@ void options_free(struct options *o)
 {
 	config_free(o->config);
 	o->config = NULL;
+	declarations_free(&o->declarations);
 }
 
 bool options_parse(struct options *o, int argc, char **argv, int *exit_code)
@@ -770,6 +794,7 @@ bool options_parse(struct options *o, int argc, char **argv, int *exit_code)
 		.ipc_mode = DEFAULT_IPC_MODE,
 		.ipc_group = (gid_t)-1,
 	};
+	declarations_init(&o->declarations);
 	*exit_code = EXIT_USAGE;
 	for (size_t i = 0; i < N_OPTIONS; i++)
 		longs[i] = (struct option){ table[i].name,
@@ -824,9 +849,9 @@ bool options_parse(struct options *o, int argc, char **argv, int *exit_code)
 			  "says");
 		return false;
 	}
-	return rules_finish(o, o->message_types) &&
-	       globs_check(o->config, "only", o->only, o->n_only) &&
-	       globs_check(o->config, "exclude", o->exclude, o->n_exclude) && access_check(o);
+	return rules_finish(o, o->message_types) && declarations_load(o) &&
+	       globs_check(o, "only", o->only, o->n_only) &&
+	       globs_check(o, "exclude", o->exclude, o->n_exclude) && access_check(o);
 }
 
 bool options_select(const void *arg, const struct event_desc *event)

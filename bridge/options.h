@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <sys/types.h>
 
+#include "declarations.h"
 #include "publisher.h"
 #include "tracer.h"
 
@@ -13,6 +14,7 @@ struct config;
 
 #define MAX_GLOBS 64
 #define DEFAULT_IPC_MODE 0666
+#define MAX_DECLARATION_FILES 16
 
 enum exit_code {
 	EXIT_OTHER = 1,
@@ -35,6 +37,8 @@ struct options {
 	size_t n_only;
 	const char *exclude[MAX_GLOBS];
 	size_t n_exclude;
+	const char *tracepoints[MAX_DECLARATION_FILES];
+	struct declarations declarations; /* the catalogue with what files add to it */
 	char *message_types;
 	struct rule rules[MAX_RULES]; /* of --payload and --message-types */
 	size_t n_rules;
@@ -64,8 +68,8 @@ struct options {
 	struct config *config; /* texts of options may be its */
 };
 
-/* Fills options. Returns true to go on; false to end with *exit_code (help, version, or an error
- * that was said in one line). */
+/* Fills options; to be freed with options_free in any case. Returns true to go on; false to end
+ * with *exit_code (help, version, or an error that was said in one line). */
 bool options_parse(struct options *options, int argc, char **argv, int *exit_code);
 
 void options_free(struct options *options);

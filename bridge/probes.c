@@ -4,6 +4,7 @@
 #include <elf.h>
 #include <endian.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <gelf.h>
 #include <libelf.h>
 #include <stdarg.h>
@@ -537,16 +538,21 @@ int probes_read(int fd, const char *name, struct probes *out, char *error, size_
 	return err;
 }
 
-void probes_free(struct probes *probes)
+static void probes_free_sites(struct probes *probes)
 {
-	struct symbols *symbols = probes->symbols;
-
 	for (size_t i = 0; i < probes->n_sites; i++) {
 		free(probes->sites[i].provider);
 		free(probes->sites[i].name);
 		free(probes->sites[i].args);
 	}
 	free(probes->sites);
+}
+
+void probes_free(struct probes *probes)
+{
+	struct symbols *symbols = probes->symbols;
+
+	probes_free_sites(probes);
 	for (size_t i = 0; symbols && i < symbols->n; i++)
 		free(symbols->names[i].name);
 	free(symbols);
@@ -562,6 +568,312 @@ int probes_resolve(void *arg, const char *symbol, size_t len, uint64_t *address)
 		return -ENOENT;
 	*address = found->address;
 	return 0;
+}
+
+/* ---- functions ---- */
+
+/* The source name at *at, "7Connect" in a mangled name; NULL when there is none. */
+static const char *source_name(const char **at, size_t *len)
+{
+	const char *name;
+
+	*len = 0;
+	while (**at >= '0' && **at <= '9' && *len < MAX_SYMBOL_NAME)
+		*len = *len * 10 + (size_t)(*(*at)++ - '0');
+	name = *at;
+	if (*len == 0 || strnlen(name, *len) < *len)
+		return NULL;
+	*at += *len;
+	return name;
+}
+
+/* Passes over template arguments, behind their I up to their E. False when that is beyond us. */
+static bool skip_template(const char **at)
+{
+	unsigned int depth = 1;
+	size_t len;
+
+	while (depth > 0) {
+		char c = **at;
+
+		if (c == '\0')
+			return false;
+		if (c >= '0' && c <= '9') {
+			if (!source_name(at, &len))
+				return false;
+			continue;
+		}
+		(*at)++;
+		if (c == 'L' && **at != '_') { /* a literal: its value may look like a length */
+			*at = strchr(*at, 'E');
+			if (!*at)
+				return false;
+			(*at)++;
+		} else if (c == 'I' || c == 'N' || c == 'X' || c == 'J' || c == 'F' || c == 'L') {
+			depth++;
+		} else if (c == 'S' || c == 'T') {
+			(*at) += strspn(*at, "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ");
+			if (**at == '\0')
+				return false;
+			(*at)++;
+		} else if (c == 'E') {
+			depth--;
+		}
+	}
+	return true;
+}
+
+/* The qualified name in a mangled one (Itanium C++ ABI), without arguments and templates:
+ * "Chainstate::ConnectBlock". Operators and what is local to a function are not named. */
+static bool demangle(const char *symbol, char *out, size_t size)
+{
+	bool nested, more = true;
+	size_t used = 0, len;
+	const char *name;
+
+	if (strncmp(symbol, "_Z", 2))
+		return false;
+	symbol += 2;
+	nested = *symbol == 'N';
+	if (nested)
+		symbol += 1 + strspn(symbol + 1, "rVKRO");
+	out[0] = '\0';
+	while (more) {
+		name = NULL;
+		len = 0;
+		if (*symbol == 'L') /* static */
+			symbol++;
+		if (symbol[0] == 'S' && symbol[1] == 't') {
+			name = "std";
+			len = 3;
+			symbol += 2;
+		} else if (*symbol >= '0' && *symbol <= '9') {
+			name = source_name(&symbol, &len);
+			if (!name)
+				return false;
+		} else if ((*symbol == 'C' || *symbol == 'D') && used) {
+			/* a constructor is named like its class, which stands before it */
+			const char *last = strrchr(out, ':');
+
+			name = last ? last + 1 : out;
+			len = strlen(name);
+			if (*symbol == 'D')
+				return false;
+			symbol += 2;
+		} else {
+			return false;
+		}
+		if (used + len + 3 > size)
+			return false;
+		if (used) {
+			memcpy(out + used, "::", 2);
+			used += 2;
+		}
+		memmove(out + used, name, len);
+		used += len;
+		out[used] = '\0';
+		while (*symbol == 'B') { /* ABI tags */
+			symbol++;
+			if (!source_name(&symbol, &len))
+				return false;
+		}
+		if (*symbol == 'I') {
+			symbol++;
+			if (!skip_template(&symbol))
+				return false;
+		}
+		more = nested ? *symbol != 'E' && *symbol != '\0' : !strcmp(out, "std");
+	}
+	return true;
+}
+
+#define MAX_CANDIDATES 4
+
+struct search {
+	const char *name;
+	bool exact; /* the symbol itself; else what it means in C++ */
+	bool any;   /* there are functions at all */
+	size_t n;   /* different addresses */
+	uint64_t addresses[MAX_CANDIDATES];
+	char symbols[MAX_CANDIDATES][MAX_SYMBOL_NAME];
+};
+
+static bool symbol_fits(const struct search *search, const char *symbol)
+{
+	char qualified[MAX_SYMBOL_NAME];
+	size_t len, name_len = strlen(search->name);
+
+	if (search->exact)
+		return !strcmp(symbol, search->name);
+	/* Clones of the compiler (.cold, .part.0, .isra.0) begin elsewhere or are called otherwise.
+	 */
+	if (strchr(symbol, '.') || !demangle(symbol, qualified, sizeof(qualified)))
+		return false;
+	len = strlen(qualified);
+	if (len < name_len || strcmp(qualified + len - name_len, search->name))
+		return false;
+	return len == name_len ||
+	       (len > name_len + 1 && !strncmp(qualified + len - name_len - 2, "::", 2));
+}
+
+static void search_table(struct search *search, const Elf_Data *table, const Elf_Data *strings)
+{
+	const Elf64_Sym *symbol = table->d_buf;
+
+	for (size_t i = 0; i < table->d_size / sizeof(*symbol); i++, symbol++) {
+		const char *name;
+		size_t k, room;
+
+		if (ELF64_ST_TYPE(symbol->st_info) != STT_FUNC || symbol->st_shndx == SHN_UNDEF ||
+		    symbol->st_name >= strings->d_size)
+			continue;
+		search->any = true;
+		name = (const char *)strings->d_buf + symbol->st_name;
+		room = strings->d_size - symbol->st_name;
+		if (strnlen(name, room) == room || strlen(name) >= MAX_SYMBOL_NAME ||
+		    !symbol_fits(search, name))
+			continue;
+		/* Several names of one place, and both tables, are no doubt. */
+		for (k = 0; k < search->n && k < MAX_CANDIDATES; k++)
+			if (search->addresses[k] == symbol->st_value)
+				break;
+		if (k < search->n && k < MAX_CANDIDATES)
+			continue;
+		if (search->n < MAX_CANDIDATES) {
+			search->addresses[search->n] = symbol->st_value;
+			strcpy(search->symbols[search->n], name);
+		}
+		search->n++;
+	}
+}
+
+/* Reads one after the other the tables of symbols of a file. */
+static void search_file(struct search *search, Elf *elf)
+{
+	Elf_Scn *scn = NULL;
+
+	while ((scn = elf_nextscn(elf, scn)) != NULL) {
+		const Elf64_Shdr *section = elf64_getshdr(scn), *names;
+		Elf_Data *table, *strings;
+		Elf_Scn *names_scn;
+
+		if (!section || (section->sh_type != SHT_SYMTAB && section->sh_type != SHT_DYNSYM))
+			continue;
+		names_scn = elf_getscn(elf, section->sh_link);
+		names = names_scn ? elf64_getshdr(names_scn) : NULL;
+		if (!names || names->sh_type != SHT_STRTAB || section->sh_size > MAX_SYMBOLS ||
+		    names->sh_size > MAX_SYMBOLS)
+			continue;
+		table = elf_getdata(scn, NULL);
+		strings = elf_getdata(names_scn, NULL);
+		if (table && table->d_buf && strings && strings->d_buf)
+			search_table(search, table, strings);
+	}
+}
+
+static int search_end(const struct reader *r, const struct search *search, const char *debug,
+		      struct probe_function *out)
+{
+	char list[4 * 160] = "";
+
+	if (!search->any && debug)
+		return fail(r, -ENODATA, "%s has no symbols of functions", debug);
+	if (!search->any)
+		return fail(r, -ENODATA,
+			    "stripped: has no symbols of functions; name the file that has them "
+			    "with debug:");
+	if (!search->n)
+		return fail(r, -ENOENT,
+			    "has no function \"%s\" (inlined, static and renamed by the compiler, "
+			    "or of another version?)",
+			    search->name);
+	if (search->n > 1) {
+		for (size_t i = 0; i < search->n && i < MAX_CANDIDATES; i++)
+			snprintf(list + strlen(list), sizeof(list) - strlen(list),
+				 "%s%.120s at 0x%llx", i ? ", " : "", search->symbols[i],
+				 (unsigned long long)search->addresses[i]);
+		return fail(r, -ENOTUNIQ, "has %zu functions \"%s\": %s%s", search->n, search->name,
+			    list, search->n > MAX_CANDIDATES ? ", ..." : "");
+	}
+	out->offset = offset_of(r, search->addresses[0], 1, PF_X);
+	strcpy(out->symbol, search->symbols[0]);
+	return out->offset ? 0
+			   : fail(r, -EBADMSG, "function \"%s\": its code is not in the file",
+				  search->name);
+}
+
+/* The separate file is that of this binary: both carry the same build id, where they have one. */
+static int debug_open(const struct reader *r, const char *debug, const char *build_id, int *fd,
+		      Elf **elf)
+{
+	struct probes probes = { .build_id = "" };
+	struct reader d = {
+		.name = debug, .error = r->error, .error_size = r->error_size, .out = &probes
+	};
+	Elf_Scn *scn = NULL;
+	struct stat st;
+
+	*fd = open(debug, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+	if (*fd < 0 || fstat(*fd, &st))
+		return fail(&d, -ENODATA, "%s", strerror(errno));
+	*elf = elf_begin(*fd, ELF_C_READ, NULL);
+	if (!S_ISREG(st.st_mode) || !*elf || elf_kind(*elf) != ELF_K_ELF ||
+	    gelf_getclass(*elf) != ELFCLASS64)
+		return fail(&d, -ENOEXEC, "no 64-bit ELF file with symbols");
+	d.elf = *elf;
+	while ((scn = elf_nextscn(*elf, scn)) != NULL) {
+		const Elf64_Shdr *section = elf64_getshdr(scn);
+		Elf_Data *data;
+
+		if (!section || section->sh_type != SHT_NOTE || section->sh_size > 4096)
+			continue;
+		data = elf_getdata(scn, NULL);
+		/* This file's tracepoints are of no interest, only its build id. */
+		if (data && data->d_buf && data->d_size >= sizeof(Elf64_Nhdr))
+			read_notes(&d, data, section->sh_addralign);
+	}
+	probes_free_sites(&probes);
+	if (build_id[0] && probes.build_id[0] && strcmp(build_id, probes.build_id))
+		return fail(&d, -ESTALE, "belongs to another binary (build id %s, not %s)",
+			    probes.build_id, build_id);
+	return 0;
+}
+
+int probes_function(const struct probes *probes, int fd, const char *binary, const char *name,
+		    const char *debug, struct probe_function *out, char *error, size_t error_size)
+{
+	struct probes unused = { .sites = NULL };
+	struct reader r = {
+		.name = binary, .error = error, .error_size = error_size, .out = &unused
+	};
+	struct search *search = calloc(1, sizeof(*search));
+	Elf *debug_elf = NULL;
+	int debug_fd = -1, err;
+
+	if (!search)
+		return fail_memory(&r);
+	search->name = name;
+	search->exact = true;
+	elf_version(EV_CURRENT);
+	err = identify(&r, fd);
+	if (!err) {
+		r.elf = elf_begin(fd, ELF_C_READ, NULL);
+		err = r.elf ? read_headers(&r) : fail_truncated(&r);
+	}
+	if (!err && debug)
+		err = debug_open(&r, debug, probes->build_id, &debug_fd, &debug_elf);
+	for (int pass = 0; pass < 2 && !err && !search->n; pass++) {
+		search->exact = pass == 0;
+		search_file(search, debug ? debug_elf : r.elf);
+	}
+	if (!err)
+		err = search_end(&r, search, debug, out);
+	elf_end(debug_elf);
+	if (debug_fd >= 0)
+		close(debug_fd);
+	elf_end(r.elf);
+	free(search);
+	return err;
 }
 
 static const struct probe_site *find_site(const struct probes *probes, const char *provider,

@@ -36,6 +36,23 @@ int probes_read(int fd, const char *name, struct probes *out, char *error, size_
 
 void probes_free(struct probes *probes);
 
+#define MAX_SYMBOL_NAME 1024
+
+struct probe_function {
+	uint64_t offset; /* in the file: what uprobes want */
+	char symbol[MAX_SYMBOL_NAME];
+};
+
+/* Finds a function of the file behind fd (binary is its name for messages), whose notes were read
+ * into probes: by the name of its
+ * symbol, or by its C++ name without arguments ("ConnectBlock", "Chainstate::ConnectBlock") when
+ * there is one such function. debug: a file with the symbols of a stripped binary, or NULL.
+ * Returns 0; -ENOENT when there is none; -ENODATA when there are no symbols at all; -ENOTUNIQ when
+ * there are several; -ESTALE when debug belongs to another binary; or another -errno. What is wrong
+ * is then said in error. */
+int probes_function(const struct probes *probes, int fd, const char *binary, const char *name,
+		    const char *debug, struct probe_function *out, char *error, size_t error_size);
+
 /* operand_context.resolve for these probes (arg = struct probes *). Knows the symbols that their
  * own args name; -ENOENT also when a name stands for several places. */
 int probes_resolve(void *arg, const char *symbol, size_t len, uint64_t *address);

@@ -27,7 +27,8 @@ struct publisher {
 /* How long the last messages may take to reach subscribers once the bridge stops. */
 #define LINGER_MS 1000
 
-#define MAX_SUBSCRIPTION 4096
+/* Of one frame that a peer sends us. */
+#define MAX_RECEIVED_BYTES 4096
 
 static int set_int(void *socket, int option, int value)
 {
@@ -172,15 +173,18 @@ void *publisher_context(struct publisher *p)
 
 void publisher_configure(void *s)
 {
+	/* Subscriptions and requests are short; a frame that claims more is not waited for. */
+	int64_t largest = MAX_RECEIVED_BYTES;
+
+	zmq_setsockopt(s, ZMQ_MAXMSGSIZE, &largest, sizeof(largest));
 	set_int(s, ZMQ_LINGER, LINGER_MS);
 	set_int(s, ZMQ_IPV6, 1);
 	set_int(s, ZMQ_TCP_KEEPALIVE, 1);
 	set_int(s, ZMQ_TCP_KEEPALIVE_IDLE, 30);
 	set_int(s, ZMQ_TCP_KEEPALIVE_INTVL, 10);
 	set_int(s, ZMQ_TCP_KEEPALIVE_CNT, 3);
-	set_int(s, ZMQ_HEARTBEAT_IVL, 5000);
-	set_int(s, ZMQ_HEARTBEAT_TIMEOUT, 30000);
-	set_int(s, ZMQ_HEARTBEAT_TTL, 30000);
+	/* No ZMQ_HEARTBEAT_IVL: libzmq 4.3.4 can abort the process when a heartbeat falls due on a
+	 * connection that has stopped reading (zeromq/libzmq issue 3937). Keepalive finds dead peers. */
 }
 
 static int socket_open(struct publisher *p, enum socket_id id,
@@ -189,16 +193,12 @@ static int socket_open(struct publisher *p, enum socket_id id,
 	void *s = zmq_socket(p->context, ZMQ_PUB);
 	/* libzmq counts messages, not bytes; most are far smaller than the largest. */
 	size_t messages = options->subscriber_memory / MESSAGE_MAX_BYTES;
-	int64_t max_length = MAX_SUBSCRIPTION;
 
 	if (!s)
 		return -errno;
 	p->sockets[id] = s;
 	if (messages < 1)
 		messages = 1;
-	/* Subscriptions are all that comes in; without a bound a stranger names the size that
-	 * libzmq allocates. */
-	zmq_setsockopt(s, ZMQ_MAXMSGSIZE, &max_length, sizeof(max_length));
 	set_int(s, ZMQ_SNDHWM, messages > INT32_MAX ? INT32_MAX : (int)messages);
 	publisher_configure(s);
 	return publisher_bind(p, s, options->endpoints[id]);

@@ -65,7 +65,7 @@ void publisher_reload(struct publisher *publisher);
 /* Connections that were refused. */
 uint64_t publisher_rejected(const struct publisher *publisher);
 
-/* Keepalive, heartbeats, IPv6 and what else every socket of ours should have. */
+/* Keepalive, IPv6, bounds and what else every socket of ours should have. */
 void publisher_configure(void *socket);
 
 #endif

@@ -8,7 +8,6 @@
 #include "log.h"
 #include "replay.h"
 
-#define MAX_REQUEST_BYTES 4096
 #define MAX_ANSWER_BYTES ((size_t)1 << 20)
 #define MAX_SCANNED 20000 /* messages looked at for one answer, whether they match or not */
 #define MAX_ENVELOPE 4	  /* frames before the request: identity, and the empty one of a REQ */
@@ -40,7 +39,6 @@ int replay_open(struct replay **replay, struct publisher *publisher,
 		const char *const endpoints[MAX_ENDPOINTS])
 {
 	struct replay *r = calloc(1, sizeof(*r));
-	int64_t max_request = MAX_REQUEST_BYTES;
 	int one = 1, send_limit = 2, receive_limit = 16, linger = 0;
 	int err;
 
@@ -57,7 +55,6 @@ int replay_open(struct replay **replay, struct publisher *publisher,
 	set_option(r->socket, ZMQ_SNDHWM, &send_limit, sizeof(send_limit));
 	set_option(r->socket, ZMQ_RCVHWM, &receive_limit, sizeof(receive_limit));
 	set_option(r->socket, ZMQ_LINGER, &linger, sizeof(linger));
-	set_option(r->socket, ZMQ_MAXMSGSIZE, &max_request, sizeof(max_request));
 	err = publisher_bind(publisher, r->socket, endpoints);
 	if (err) {
 		replay_close(r);

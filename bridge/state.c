@@ -48,6 +48,25 @@ static uint64_t fingerprint_add(uint64_t hash, const void *data, size_t len)
 	return hash;
 }
 
+/* Where the values of a declared event come from; what the catalogue says of it is added by the
+ * caller. */
+static uint64_t declaration_add(uint64_t hash, const struct declaration *d)
+{
+	hash = fingerprint_add(hash, d->event.provider, strlen(d->event.provider) + 1);
+	hash = fingerprint_add(hash, d->event.name, strlen(d->event.name) + 1);
+	hash = fingerprint_add(hash, &d->event.socket, sizeof(d->event.socket));
+	hash = fingerprint_add(hash, d->operand, sizeof(d->operand));
+	hash = fingerprint_add(hash, d->operands, sizeof(d->operands));
+	hash = fingerprint_add(hash, &d->payload_limit, sizeof(d->payload_limit));
+	if (d->debug)
+		hash = fingerprint_add(hash, d->debug, strlen(d->debug) + 1);
+	for (unsigned int f = 0; f < d->event.n_fields; f++) {
+		hash = fingerprint_add(hash, &d->fields[f].type, sizeof(d->fields[f].type));
+		hash = fingerprint_add(hash, d->fields[f].unit, strlen(d->fields[f].unit) + 1);
+	}
+	return hash;
+}
+
 /* Everything that gives topic numbers and record fields their meaning, and what the kernel was
  * told. */
 static uint64_t catalogue_fingerprint(const struct bridge *b)
@@ -68,6 +87,8 @@ static uint64_t catalogue_fingerprint(const struct bridge *b)
 		for (unsigned int f = 0; f < tp->event->n_fields; f++)
 			hash = fingerprint_add(hash, tp->event->fields[f].name,
 					       strlen(tp->event->fields[f].name) + 1);
+		if (tp->declared)
+			hash = declaration_add(hash, tp->declared);
 	}
 	return hash;
 }
@@ -203,7 +224,6 @@ static void state_take(struct bridge *b, const struct saved_state *s)
 		b->node_exited = true;
 	if (!s->process.pid)
 		node_gone(&b->node);
-	evictions_restore(&b->evictions, &s->evictions);
 }
 
 static int rings_open(struct bridge *b)
@@ -262,8 +282,10 @@ bool state_resume(struct bridge *b)
 			    "nothing of it: a new run begins",
 			    b->label);
 	} else if (!rings_open(b) && state_matches(b, s) && !group_move(b, s->group)) {
-		state_take(b, s);
+		evictions_restore(&b->evictions, &s->evictions);
 		resumed = !journal_restore(b->journal, &b->evictions);
+		if (resumed)
+			state_take(b, s);
 	}
 	if (!resumed) {
 		evictions_free(&b->evictions);
@@ -305,23 +327,20 @@ void state_pack_heads(const struct bridge *b, msgpack_sbuffer *out)
 	pack_heads(out, b, next_seq);
 }
 
-uint64_t state_end_run(struct bridge *b)
+void state_end_run(struct bridge *b)
 {
 	struct saved_state *s = calloc(1, sizeof(*s));
 	msgpack_sbuffer heads;
-	uint64_t run = 0;
 
 	if (s && b->journal && !journal_state(b->journal, s, sizeof(*s)) &&
 	    s->version == STATE_VERSION) {
-		run = s->run;
 		msgpack_sbuffer_init(&heads);
 		/* Numbers of another catalogue would stand for other topics. */
 		if (s->catalogue == catalogue_fingerprint(b))
 			pack_heads(&heads, b, s->next_seq);
-		journal_run(b->journal, run, true, heads.data ? heads.data : "\x80",
+		journal_run(b->journal, s->run, true, heads.data ? heads.data : "\x80",
 			    heads.data ? heads.size : 1);
 		msgpack_sbuffer_destroy(&heads);
 	}
 	free(s);
-	return run;
 }

@@ -1,5 +1,7 @@
 /* See tracepoints.h. */
 #include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "log.h"
@@ -61,13 +63,17 @@ static int tracepoint_lay_out(struct tracepoint *tp)
 /* Lists of evictions, and the heights of removals, follow from the order of these. */
 static bool serves_evictions(const struct event_desc *event)
 {
+	if (event->flags & EVENT_DECLARED)
+		return false;
 	return !strcmp(event->provider, "mempool") || !strcmp(event->provider, "validation");
 }
 
-int tracepoints_init(struct tracepoints *tps, const struct event_desc *events, size_t n,
+int tracepoints_init(struct tracepoints *tps, const struct declarations *declarations,
 		     bool (*selected)(const void *arg, const struct event_desc *event),
 		     const void *arg)
 {
+	const struct event_desc *events = declarations->events;
+	size_t n = declarations->n;
 	bool evictions = false;
 
 	memset(tps, 0, sizeof(*tps));
@@ -79,6 +85,7 @@ int tracepoints_init(struct tracepoints *tps, const struct event_desc *events, s
 		if (events[i].n_fields > MAX_FIELDS)
 			return -E2BIG;
 		tps->table[i].event = &events[i];
+		tps->table[i].declared = declarations_of(declarations, i);
 		tps->table[i].selected = selected(arg, &events[i]);
 		evictions |=
 			tps->table[i].selected && (!strcmp(events[i].topic, "block.evictions") ||
@@ -96,6 +103,15 @@ int tracepoints_init(struct tracepoints *tps, const struct event_desc *events, s
 	return 0;
 }
 
+bool tracepoints_want_functions(const struct tracepoints *tps)
+{
+	for (size_t i = 0; i < tps->n; i++)
+		if (tps->table[i].wanted && tps->table[i].declared &&
+		    tps->table[i].declared->is_function)
+			return true;
+	return false;
+}
+
 /* The operands of one site, put where the catalogue wants them. Returns how many cannot be read. */
 static unsigned int site_fill(const struct tracepoints *tps, struct site *site,
 			      struct site_info *info, const struct tracepoint *tp,
@@ -105,25 +121,28 @@ static unsigned int site_fill(const struct tracepoints *tps, struct site *site,
 
 	for (unsigned int i = 0; i < tp->event->n_fields; i++) {
 		int a = tp->argument[i];
+		unsigned int operand = tp->declared ? tp->declared->operand[i] : (unsigned int)a;
 		const struct field_desc *field = &tp->event->fields[i];
 
-		if (a < 0 || (unsigned int)a >= n_operands)
+		if (a < 0 || operand >= n_operands)
 			continue;
 		site->args[a] = (struct argument){
-			.operand = operands[a],
+			.operand = operands[operand],
 			.type = argument_type(field->type),
 			.offset = tp->offset[i],
 			.slot = field->slot,
 		};
-		unreadable += operands[a].kind == OPERAND_NONE;
+		site->n_args = (__u8)(a + 1);
+		unreadable += operands[operand].kind == OPERAND_NONE;
 	}
-	site->n_args = n_operands < tp->n_arguments ? n_operands : tp->n_arguments;
 	site->size = tp->record_size;
 	site->ring = tp->event->socket;
-	if (tp->payload_arg && tp->payload_arg <= n_operands) {
+	if (tp->payload_arg && tp->payload_arg <= site->n_args) {
 		site->payload_arg = tp->payload_arg;
-		site->payload_limit = tps->payload_limit;
-		site->rule_arg = tp->rule_arg;
+		/* The rules of --payload and --message-types are about P2P messages. */
+		site->payload_limit =
+			tp->declared ? tp->declared->payload_limit : tps->payload_limit;
+		site->rule_arg = tp->declared ? 0 : tp->rule_arg;
 	}
 	info->n_args = site->n_args;
 	return unreadable;
@@ -141,8 +160,112 @@ static struct site *site_new(struct tracepoints *tps, unsigned int group, struct
 	return &tps->sites[at];
 }
 
+/* ---- what a file declares, against this binary ---- */
+
+static int refuse(struct tracepoints *tps, const struct declaration *d, unsigned int line,
+		  const char *fmt, ...) __attribute__((format(printf, 4, 5)));
+
+static int refuse(struct tracepoints *tps, const struct declaration *d, unsigned int line,
+		  const char *fmt, ...)
+{
+	char reason[800];
+	va_list args;
+
+	va_start(args, fmt);
+	vsnprintf(reason, sizeof(reason), fmt, args);
+	va_end(args);
+	log_error("%s:%u: %s", d->file, line, reason);
+	tps->refused++;
+	return -EINVAL;
+}
+
+/* Whether the fields fit the arguments of one site; the first that does not is told. */
+static int declaration_check(struct tracepoints *tps, const struct declaration *d,
+			     const struct operand *operands, unsigned int n,
+			     const struct probe_site *note, const char *path)
+{
+	for (unsigned int i = 0; i < d->event.n_fields; i++) {
+		const struct field_desc *field = &d->fields[i];
+		bool pointer = field->type == TYPE_HASH || field->type == TYPE_TEXT ||
+			       field->type == TYPE_PAYLOAD;
+		const struct operand *operand = &operands[d->operand[i]];
+
+		if (!field->argument)
+			continue;
+		if (d->operand[i] >= n)
+			return refuse(tps, d, d->field_lines[i],
+				      "field \"%s\": is argument %u, but %s:%s has %u in %s "
+				      "(\"%s\")",
+				      field->name, d->operand[i] + 1, note->provider, note->name, n,
+				      path, note->args);
+		if (pointer && operand->kind != OPERAND_NONE && operand->size != 8)
+			return refuse(tps, d, d->field_lines[i],
+				      "field \"%s\": wants a pointer, but argument %u of %s:%s has "
+				      "%u bytes in %s (\"%s\")",
+				      field->name, d->operand[i] + 1, note->provider, note->name,
+				      operand->size, path, note->args);
+	}
+	return 0;
+}
+
+/* A function's two sites. Returns 1, 0 when this binary does not have it, or -errno. */
+static int function_bind(struct tracepoints *tps, unsigned int group, size_t number,
+			 const struct probes *probes, int fd, const char *path)
+{
+	struct tracepoint *tp = &tps->table[number];
+	const struct declaration *d = tp->declared;
+	struct probe_function function;
+	struct site *entry, *site;
+	struct site_info *entry_info, *info;
+	char error[900];
+	int err = probes_function(probes, fd, path, d->event.name, d->debug, &function, error,
+				  sizeof(error));
+
+	if (err == -ENOENT) {
+		log_warning("%s:%u: function \"%s\": %s", d->file, d->line, d->event.name, error);
+		return 0;
+	}
+	if (err) {
+		refuse(tps, d, d->line, "function \"%s\": %s", d->event.name, error);
+		return 0;
+	}
+	/* To see the return, the kernel puts another return address on the stack. The C++ runtime
+	 * finds no way past it: std::terminate. */
+	if (!strncmp(function.symbol, "_Z", 2) && !d->throws_nothing) {
+		refuse(tps, d, d->line,
+		       "function \"%s\": is C++ (%.200s): an exception that passes through it "
+		       "while it is timed ends the process; if none can, say so: throws: false",
+		       d->event.name, function.symbol);
+		return 0;
+	}
+	entry = site_new(tps, group, &entry_info);
+	if (!entry)
+		return -E2BIG;
+	tps->n_sites[group]++;
+	site = site_new(tps, group, &info);
+	if (!site)
+		return -E2BIG;
+	tps->n_sites[group]++;
+	entry->probe = site->probe = (__u16)number;
+	*entry_info = (struct site_info){
+		.tracepoint = NO_TRACEPOINT,
+		.kind = SITE_ENTRY,
+		.offset = function.offset,
+		.args = "",
+	};
+	*info = (struct site_info){
+		.tracepoint = (uint16_t)number,
+		.kind = SITE_RETURN,
+		.offset = function.offset,
+		.args = d->args,
+	};
+	site_fill(tps, site, info, tp, d->operands, tp->n_arguments);
+	tp->state = TRACEPOINT_OK;
+	return 1;
+}
+
 static int site_bind(struct tracepoints *tps, unsigned int group, size_t number,
-		     struct probes *probes, const struct probe_site *note)
+		     struct probes *probes, const struct probe_site *note, const char *path)
 {
 	struct tracepoint *tp = &tps->table[number];
 	struct operand operands[MAX_ARGS];
@@ -174,6 +297,9 @@ static int site_bind(struct tracepoints *tps, unsigned int group, size_t number,
 			    MAX_ARGS, note->args);
 		return 0;
 	}
+	if (tp->declared &&
+	    declaration_check(tps, tp->declared, operands, (unsigned int)n, note, path))
+		return 0;
 	tp->state = TRACEPOINT_OK;
 	if (site_fill(tps, site, info, tp, operands, (unsigned int)n)) {
 		for (int i = 0; i < n; i++) {
@@ -215,27 +341,38 @@ static int start_bind(struct tracepoints *tps, unsigned int group, const struct 
 	return 0;
 }
 
-int tracepoints_bind(struct tracepoints *tps, unsigned int group, struct probes *probes)
+int tracepoints_bind(struct tracepoints *tps, unsigned int group, struct probes *probes, int fd,
+		     const char *path)
 {
 	int attached = 0;
 
 	tps->n_sites[group] = 0;
+	tps->refused = 0;
 	tps->core[group] = probes_core(probes);
 	for (size_t t = 0; t < tps->n; t++) {
 		struct tracepoint *tp = &tps->table[t];
 		enum tracepoint_state state = TRACEPOINT_MISSING;
+		unsigned int refused = tps->refused;
 
 		tp->state = TRACEPOINT_OFF;
 		if (!tp->wanted || (tp->event->flags & EVENT_DERIVED))
 			continue;
-		for (size_t i = 0; i < probes->n_sites; i++) {
+		if (tp->declared && tp->declared->is_function) {
+			int n = function_bind(tps, group, t, probes, fd, path);
+
+			if (n < 0)
+				return n;
+			state = n ? TRACEPOINT_OK : TRACEPOINT_MISSING;
+		}
+		for (size_t i = 0; i < probes->n_sites && tps->refused == refused; i++) {
 			const struct probe_site *note = &probes->sites[i];
 			int n;
 
-			if (strcmp(note->provider, tp->event->provider) ||
+			if ((tp->declared && tp->declared->is_function) ||
+			    strcmp(note->provider, tp->event->provider) ||
 			    strcmp(note->name, tp->event->name))
 				continue;
-			n = site_bind(tps, group, t, probes, note);
+			n = site_bind(tps, group, t, probes, note, path);
 			if (n < 0)
 				return n;
 			/* Of several sites the worst one speaks for the tracepoint. */
@@ -277,8 +414,9 @@ static uint64_t slot_integer(const uint8_t *slot)
 	return u;
 }
 
+/* declared: the operand behind a field of a declared event, NULL for a built-in one. */
 static void value_read(struct value *value, const struct field_desc *field, const uint8_t *slot,
-		       bool duration_us)
+		       bool duration_us, const struct operand *declared)
 {
 	value->state = VALUE_SET;
 	switch (field->type) {
@@ -301,6 +439,10 @@ static void value_read(struct value *value, const struct field_desc *field, cons
 		value->u = slot_integer(slot);
 		if (duration_us && !strcmp(field->unit, "ns"))
 			value->i *= 1000;
+		/* What a file declares may be anything: an identifier of 64 bits is no negative
+		 * number. */
+		if (declared && !declared->is_signed && field->type == TYPE_UINT && value->u >> 63)
+			value->state = VALUE_WIDE;
 		break;
 	}
 }
@@ -356,7 +498,9 @@ void tracepoints_values(const struct tracepoints *tps, const struct record *reco
 			payload = i;
 			continue;
 		}
-		value_read(&values[i], field, record->slots + tp->offset[i], info->duration_us);
+		value_read(&values[i], field, record->slots + tp->offset[i], info->duration_us,
+			   tp->declared ? &tps->sites[record->site % MAX_SITES].args[a].operand
+					: NULL);
 	}
 	if (payload)
 		payload_read(&values[payload], &values[payload - 1], record);

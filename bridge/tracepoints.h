@@ -5,6 +5,7 @@
 
 #include "../bpf/record.h"
 #include "../protocol/encode.h"
+#include "declarations.h"
 #include "probes.h"
 
 enum tracepoint_state {
@@ -17,8 +18,9 @@ enum tracepoint_state {
 /* One event of the catalogue. Its index in the table is its number for kernel and streams. */
 struct tracepoint {
 	const struct event_desc *event;
-	bool selected; /* is published */
-	bool wanted;   /* is attached: selected, or something selected derives from it */
+	const struct declaration *declared; /* NULL: built in */
+	bool selected;			    /* is published */
+	bool wanted; /* is attached: selected, or something selected derives from it */
 	enum tracepoint_state state;
 	uint16_t offset[MAX_FIELDS];   /* of each field's slot, from record.slots */
 	int8_t argument[MAX_FIELDS];   /* number of each field's argument, -1 = none */
@@ -27,9 +29,15 @@ struct tracepoint {
 	uint32_t record_size;
 };
 
+/* A site is a tracepoint's, or one of the two that belong to a function. */
+enum site_kind { SITE_TRACEPOINT, SITE_ENTRY, SITE_RETURN };
+
+#define NO_TRACEPOINT UINT16_MAX /* makes no records */
+
 /* What the bridge must know of a site beyond what the kernel is told. */
 struct site_info {
 	uint16_t tracepoint;
+	uint8_t kind;	  /* enum site_kind */
 	uint8_t n_args;	  /* that this binary passes, of those that the catalogue knows */
 	bool duration_us; /* block_connected of v23 and v24 counts microseconds */
 	uint64_t offset;
@@ -47,18 +55,25 @@ struct tracepoints {
 	uint32_t payload_limit;	      /* for events with a payload: bytes to copy unless a rule says
 					 otherwise */
 	const char *core[MAX_GROUPS]; /* detected range of versions */
+	unsigned int refused; /* declarations that do not fit the binary that was bound last */
 };
 
-/* Fills the table from the catalogue. selected(arg, event) tells which are wanted.
- * Returns 0, or -E2BIG when the catalogue has outgrown record.h. */
-int tracepoints_init(struct tracepoints *tps, const struct event_desc *events, size_t n,
+/* Fills the table from the catalogue and what was declared. selected(arg, event) tells which are
+ * wanted. Returns 0, or -E2BIG when the catalogue has outgrown record.h. */
+int tracepoints_init(struct tracepoints *tps, const struct declarations *declarations,
 		     bool (*selected)(const void *arg, const struct event_desc *event),
 		     const void *arg);
 
-/* Binds the table to one binary: fills the sites and infos of a group, and the states; logs what is
- * degraded. No record of the group's earlier sites may be left in the rings.
- * Returns the number of tracepoints that can be attached, or -E2BIG for too many sites. */
-int tracepoints_bind(struct tracepoints *tps, unsigned int group, struct probes *probes);
+/* Binds the table to one binary, which fd and path lead to: fills the sites and infos of a group,
+ * and the states; logs what is degraded. A declaration that the binary contradicts is an error that
+ * is logged and counted in tps->refused, and its event is missing. No record of the group's earlier
+ * sites may be left in the rings. Returns the number of tracepoints that can be attached, or -E2BIG
+ * for too many sites. */
+int tracepoints_bind(struct tracepoints *tps, unsigned int group, struct probes *probes, int fd,
+		     const char *path);
+
+/* Whether a function is to be timed. */
+bool tracepoints_want_functions(const struct tracepoints *tps);
 
 /* The tracepoint that a record belongs to, or NULL for a record of the process start. */
 const struct tracepoint *tracepoints_of(const struct tracepoints *tps, const struct record *record);

@@ -20,6 +20,7 @@
 
 /* Linux 6.6, include/uapi/linux/bpf.h; Debian 12's headers and libbpf are older. */
 #define ATTACH_TRACE_UPROBE_MULTI 48
+#define UPROBE_MULTI_RETURN 1
 
 struct uprobe_multi_attr {
 	__u32 prog_fd;
@@ -42,6 +43,7 @@ struct tracer {
 	struct coretap_bpf *skeleton; /* NULL: taken over */
 	unsigned int features;	      /* in use */
 	int program, sites, shared_map, rings[N_SOCKETS];
+	int entry, ret, calls; /* of functions; -1 = not used */
 	struct shared *shared;
 	bool attached[MAX_GROUPS];
 	int links[MAX_SITES];		  /* of the kernel; -1 = none */
@@ -64,18 +66,24 @@ static int libbpf_log(enum libbpf_print_level level, const char *format, va_list
 	return 0;
 }
 
-static int uprobe_multi_create(int program_fd, const char *path, const __u64 *offsets,
-			       const __u64 *semaphores, const __u64 *cookies, __u32 count,
-			       pid_t pid)
+/* Where one program is to be attached. */
+struct places {
+	__u64 offsets[GROUP_SITES], semaphores[GROUP_SITES], cookies[GROUP_SITES];
+	__u32 n;
+};
+
+static int uprobe_multi_create(int program_fd, const char *path, const struct places *places,
+			       __u32 flags, pid_t pid)
 {
 	struct uprobe_multi_attr attr = {
 		.prog_fd = (__u32)program_fd,
 		.attach_type = ATTACH_TRACE_UPROBE_MULTI,
 		.path = (__u64)(uintptr_t)path,
-		.offsets = (__u64)(uintptr_t)offsets,
-		.ref_ctr_offsets = (__u64)(uintptr_t)semaphores,
-		.cookies = (__u64)(uintptr_t)cookies,
-		.cnt = count,
+		.offsets = (__u64)(uintptr_t)places->offsets,
+		.ref_ctr_offsets = (__u64)(uintptr_t)places->semaphores,
+		.cookies = (__u64)(uintptr_t)places->cookies,
+		.cnt = places->n,
+		.multi_flags = flags,
 		.pid = pid > 0 ? (__u32)pid : 0,
 	};
 	long fd = syscall(SYS_bpf, BPF_LINK_CREATE, &attr, sizeof(attr));
@@ -92,13 +100,13 @@ static bool uprobe_multi_supported(void)
 	};
 	LIBBPF_OPTS(bpf_prog_load_opts, load,
 		    .expected_attach_type = (enum bpf_attach_type)ATTACH_TRACE_UPROBE_MULTI);
-	__u64 offset = 0;
+	struct places nowhere = { .n = 1 };
 	int fd = bpf_prog_load(BPF_PROG_TYPE_KPROBE, NULL, "GPL", instructions, 2, &load);
 	int link;
 
 	if (fd < 0)
 		return false;
-	link = uprobe_multi_create(fd, "/", &offset, NULL, NULL, 1, 0);
+	link = uprobe_multi_create(fd, "/", &nowhere, 0, 0);
 	close(fd);
 	if (link >= 0)
 		close(link);
@@ -113,6 +121,7 @@ static struct tracer *tracer_new(void)
 		return NULL;
 	t->program = t->sites = t->shared_map = t->rings[SOCKET_LOW] = t->rings[SOCKET_HIGH] = -1;
 	t->given = -1;
+	t->entry = t->ret = t->calls = -1;
 	for (size_t i = 0; i < MAX_SITES; i++)
 		t->links[i] = -1;
 	return t;
@@ -143,6 +152,22 @@ static int shared_map(struct tracer *t)
 	return 0;
 }
 
+/* Functions are timed by two programs that never fault a page in. */
+static void functions_choose(struct tracer *t, struct coretap_bpf *s)
+{
+	bool used = t->features & FEATURE_FUNCTIONS;
+
+	bpf_program__set_autoload(s->progs.function_entry, used);
+	bpf_program__set_autoload(s->progs.function_return, used);
+	bpf_map__set_autocreate(s->maps.calls, used);
+	if (!used || !(t->features & FEATURE_MULTI))
+		return;
+	bpf_program__set_expected_attach_type(s->progs.function_entry,
+					      (enum bpf_attach_type)ATTACH_TRACE_UPROBE_MULTI);
+	bpf_program__set_expected_attach_type(s->progs.function_return,
+					      (enum bpf_attach_type)ATTACH_TRACE_UPROBE_MULTI);
+}
+
 static int tracer_load(struct tracer *t, const struct tracer_options *options)
 {
 	bool sleepable = t->features & FEATURE_SLEEPABLE;
@@ -158,6 +183,7 @@ static int tracer_load(struct tracer *t, const struct tracer_options *options)
 	if (t->features & FEATURE_MULTI)
 		bpf_program__set_expected_attach_type(
 			program, (enum bpf_attach_type)ATTACH_TRACE_UPROBE_MULTI);
+	functions_choose(t, s);
 	bpf_map__set_max_entries(s->maps.ring_low, (__u32)options->ring_bytes[SOCKET_LOW]);
 	bpf_map__set_max_entries(s->maps.ring_high, (__u32)options->ring_bytes[SOCKET_HIGH]);
 	s->rodata->have_tai = t->features & FEATURE_TAI;
@@ -178,6 +204,11 @@ static int tracer_load(struct tracer *t, const struct tracer_options *options)
 	t->shared_map = keep_fd(bpf_map__fd(s->maps.bss));
 	t->rings[SOCKET_LOW] = keep_fd(bpf_map__fd(s->maps.ring_low));
 	t->rings[SOCKET_HIGH] = keep_fd(bpf_map__fd(s->maps.ring_high));
+	if (t->features & FEATURE_FUNCTIONS) {
+		t->entry = keep_fd(bpf_program__fd(s->progs.function_entry));
+		t->ret = keep_fd(bpf_program__fd(s->progs.function_return));
+		t->calls = keep_fd(bpf_map__fd(s->maps.calls));
+	}
 	err = shared_map(t);
 	if (!err)
 		t->shared->features = t->features;
@@ -186,10 +217,11 @@ static int tracer_load(struct tracer *t, const struct tracer_options *options)
 
 static void describe(struct tracer *t)
 {
-	snprintf(t->description, sizeof(t->description), "%s, %s, %s clock",
+	snprintf(t->description, sizeof(t->description), "%s, %s, %s clock%s",
 		 t->features & FEATURE_MULTI ? "uprobe_multi" : "perf links",
 		 t->features & FEATURE_SLEEPABLE ? "sleepable" : "plain",
-		 t->features & FEATURE_TAI ? "TAI" : "boot");
+		 t->features & FEATURE_TAI ? "TAI" : "boot",
+		 t->features & FEATURE_FUNCTIONS ? ", functions" : "");
 }
 
 int tracer_open(struct tracer **tracer, const struct tracer_options *options)
@@ -212,6 +244,8 @@ int tracer_open(struct tracer **tracer, const struct tracer_options *options)
 	    libbpf_probe_bpf_helper(BPF_PROG_TYPE_KPROBE, BPF_FUNC_ringbuf_reserve_dynptr, NULL) ==
 		    1)
 		t->features |= FEATURE_DYNPTR;
+	if (options->functions)
+		t->features |= FEATURE_FUNCTIONS;
 	err = -EINVAL;
 	if (!(options->without & FEATURE_SLEEPABLE)) {
 		t->features |= FEATURE_SLEEPABLE;
@@ -258,6 +292,9 @@ void tracer_close(struct tracer *t)
 	if (t->shared)
 		munmap(t->shared, sizeof(*t->shared));
 	fd_close(&t->program);
+	fd_close(&t->entry);
+	fd_close(&t->ret);
+	fd_close(&t->calls);
 	fd_close(&t->sites);
 	fd_close(&t->shared_map);
 	fd_close(&t->rings[SOCKET_LOW]);
@@ -267,38 +304,65 @@ void tracer_close(struct tracer *t)
 	free(t);
 }
 
+/* The sites of one kind. A function's record is that of its return, whose site both programs are
+ * told. */
+static void places_collect(const struct tracepoints *tps, unsigned int group, enum site_kind kind,
+			   struct places *places)
+{
+	size_t first = group * GROUP_SITES;
+
+	memset(places, 0, sizeof(*places));
+	for (size_t i = first; i < first + tps->n_sites[group]; i++) {
+		if (tps->info[i].kind != kind)
+			continue;
+		places->offsets[places->n] = tps->info[i].offset;
+		places->semaphores[places->n] = tps->info[i].semaphore;
+		places->cookies[places->n++] = kind == SITE_ENTRY ? i + 1 : i;
+	}
+}
+
+/* One link for each kind of site, kept where the group's first sites have theirs. */
 static int tracer_attach_multi(struct tracer *t, const struct tracepoints *tps, unsigned int group,
 			       const char *path, pid_t pid)
 {
-	__u64 offsets[GROUP_SITES], semaphores[GROUP_SITES], cookies[GROUP_SITES];
-	size_t first = group * GROUP_SITES;
+	const int programs[] = { t->program, t->entry, t->ret };
+	struct places places;
 
-	for (size_t i = 0; i < tps->n_sites[group]; i++) {
-		offsets[i] = tps->info[first + i].offset;
-		semaphores[i] = tps->info[first + i].semaphore;
-		cookies[i] = first + i;
+	for (enum site_kind kind = SITE_TRACEPOINT; kind <= SITE_RETURN; kind++) {
+		int *link = &t->links[group * GROUP_SITES + kind];
+
+		places_collect(tps, group, kind, &places);
+		if (!places.n)
+			continue;
+		*link = uprobe_multi_create(programs[kind], path, &places,
+					    kind == SITE_RETURN ? UPROBE_MULTI_RETURN : 0, pid);
+		if (*link < 0)
+			return *link;
 	}
-	t->links[first] = uprobe_multi_create(t->program, path, offsets, semaphores, cookies,
-					      (__u32)tps->n_sites[group], pid);
-	return t->links[first] < 0 ? t->links[first] : 0;
+	return 0;
 }
 
 /* libbpf's call wants its own object of the program, so only the process that loaded it can. */
 static int tracer_attach_perf(struct tracer *t, const struct tracepoints *tps, unsigned int group,
 			      const char *path, pid_t pid)
 {
-	struct bpf_program *program;
+	struct bpf_program *programs[3];
 
 	if (!t->skeleton)
 		return -EOPNOTSUPP;
-	program = t->features & FEATURE_SLEEPABLE ? t->skeleton->progs.capture_sleepable
-						  : t->skeleton->progs.capture_plain;
+	programs[SITE_TRACEPOINT] = t->features & FEATURE_SLEEPABLE
+					    ? t->skeleton->progs.capture_sleepable
+					    : t->skeleton->progs.capture_plain;
+	programs[SITE_ENTRY] = t->skeleton->progs.function_entry;
+	programs[SITE_RETURN] = t->skeleton->progs.function_return;
 	for (size_t i = group * GROUP_SITES; i < group * GROUP_SITES + tps->n_sites[group]; i++) {
+		enum site_kind kind = tps->info[i].kind;
 		LIBBPF_OPTS(bpf_uprobe_opts, opts, .ref_ctr_offset = tps->info[i].semaphore,
-			    .bpf_cookie = i);
+			    .bpf_cookie = kind == SITE_ENTRY ? i + 1 : i,
+			    .retprobe = kind == SITE_RETURN);
 
-		t->perf[i] = bpf_program__attach_uprobe_opts(program, pid > 0 ? pid : -1, path,
-							     tps->info[i].offset, &opts);
+		t->perf[i] = bpf_program__attach_uprobe_opts(programs[kind], pid > 0 ? pid : -1,
+							     path, tps->info[i].offset, &opts);
 		if (!t->perf[i])
 			return -errno;
 		t->links[i] = keep_fd(bpf_link__fd(t->perf[i]));
@@ -399,6 +463,23 @@ void tracer_only(struct tracer *t, pid_t pid)
 	__atomic_store_n(&t->shared->only_pid, (__u32)pid, __ATOMIC_SEQ_CST);
 }
 
+void tracer_forget_calls(struct tracer *t, pid_t pid)
+{
+	struct call_key key, next;
+	int err;
+
+	if (t->calls < 0)
+		return;
+	err = bpf_map_get_next_key(t->calls, NULL, &next);
+	while (!err) {
+		key = next;
+		/* Looked up before the entry goes: without it the walk would begin anew. */
+		err = bpf_map_get_next_key(t->calls, &key, &next);
+		if (key.thread >> 32 == (__u64)pid)
+			bpf_map_delete_elem(t->calls, &key);
+	}
+}
+
 int tracer_ring_fd(const struct tracer *t, enum socket_id socket)
 {
 	return t->rings[socket];
@@ -459,15 +540,22 @@ void tracer_identify(const struct tracer *t, struct tracer_identity *identity)
 	identity->program = program_fingerprint();
 }
 
-static const char *const pin_names[] = { "program", "sites", "shared", "ring_low", "ring_high" };
+#define N_PINS 8
+#define N_ALWAYS 5 /* of them; the others are there when functions are timed */
 
-static void pin_fds(struct tracer *t, int *fds[5])
+static const char *const pin_names[N_PINS] = { "program",   "sites", "shared", "ring_low",
+					       "ring_high", "entry", "return", "calls" };
+
+static void pin_fds(struct tracer *t, int *fds[N_PINS])
 {
 	fds[0] = &t->program;
 	fds[1] = &t->sites;
 	fds[2] = &t->shared_map;
 	fds[3] = &t->rings[SOCKET_LOW];
 	fds[4] = &t->rings[SOCKET_HIGH];
+	fds[5] = &t->entry;
+	fds[6] = &t->ret;
+	fds[7] = &t->calls;
 }
 
 static void pins_name(struct tracer *t, const char *label)
@@ -484,7 +572,7 @@ static int pin_one(const char *path, int fd)
 int tracer_pin(struct tracer *t, const char *label)
 {
 	char path[192];
-	int *fds[5];
+	int *fds[N_PINS];
 	int err = 0;
 
 	if (t->given < 0)
@@ -493,7 +581,7 @@ int tracer_pin(struct tracer *t, const char *label)
 	if (t->given < 0 && ((mkdir(TRACER_PIN_ROOT, 0700) && errno != EEXIST) ||
 			     (mkdir(t->pins, 0700) && errno != EEXIST)))
 		err = -errno;
-	for (int i = 0; i < 5 && !err; i++) {
+	for (int i = 0; i < N_PINS && !err; i++) {
 		snprintf(path, sizeof(path), "%s/%s", t->pins, pin_names[i]);
 		err = pin_one(path, *fds[i]);
 	}
@@ -527,7 +615,7 @@ int tracer_resume(struct tracer **tracer, const char *label)
 {
 	struct tracer *t = tracer_new();
 	bool links = false;
-	int *fds[5];
+	int *fds[N_PINS];
 	int err = 0;
 
 	if (!t)
@@ -541,9 +629,9 @@ int tracer_resume(struct tracer **tracer, const char *label)
 		return -ENOENT;
 	}
 	pin_fds(t, fds);
-	for (int i = 0; i < 5 && !err; i++) {
+	for (int i = 0; i < N_PINS && !err; i++) {
 		*fds[i] = pinned_get(t->pins, pin_names[i]);
-		err = *fds[i] < 0 ? -ESTALE : 0;
+		err = *fds[i] < 0 && i < N_ALWAYS ? -ESTALE : 0;
 	}
 	for (int i = 0; i < MAX_SITES && !err; i++) {
 		char path[192];
@@ -560,6 +648,10 @@ int tracer_resume(struct tracer **tracer, const char *label)
 		return err;
 	}
 	t->features = t->shared->features;
+	if (t->features & FEATURE_FUNCTIONS && (t->entry < 0 || t->ret < 0 || t->calls < 0)) {
+		tracer_close(t);
+		return -ESTALE;
+	}
 	describe(t);
 	*tracer = t;
 	return 0;

@@ -12,10 +12,11 @@ struct tracer;
 
 /* Kernel features that can be left unused, to test what stands in for them (--without). */
 enum tracer_feature {
-	FEATURE_MULTI = 1,     /* one uprobe_multi link for all sites, Linux 6.6 */
-	FEATURE_SLEEPABLE = 2, /* programs that can fault pages in, Linux 6.0 */
-	FEATURE_DYNPTR = 8,    /* payloads of any size, Linux 5.19 */
-	FEATURE_TAI = 4,       /* a clock that follows steps of the wall clock, Linux 6.1 */
+	FEATURE_MULTI = 1,	/* one uprobe_multi link for all sites, Linux 6.6 */
+	FEATURE_SLEEPABLE = 2,	/* programs that can fault pages in, Linux 6.0 */
+	FEATURE_DYNPTR = 8,	/* payloads of any size, Linux 5.19 */
+	FEATURE_TAI = 4,	/* a clock that follows steps of the wall clock, Linux 6.1 */
+	FEATURE_FUNCTIONS = 16, /* the programs that time functions are loaded: when asked for */
 };
 
 /* What is done with P2P messages of one type. */
@@ -28,6 +29,7 @@ struct tracer_options {
 	size_t ring_bytes[N_SOCKETS]; /* powers of two, multiples of the page size */
 	unsigned int without;	      /* enum tracer_feature */
 	bool payloads;		      /* some event may want its payload */
+	bool functions;		      /* some function is to be timed */
 	const struct rule *rules;
 	size_t n_rules;
 };
@@ -81,6 +83,9 @@ void tracer_detach_group(struct tracer *tracer, unsigned int group);
 
 /* Closes the gate, detaches everything, removes the pins. */
 void tracer_detach(struct tracer *tracer);
+
+/* Forgets the calls of functions that a process which is gone did not return from. */
+void tracer_forget_calls(struct tracer *tracer, pid_t pid);
 
 /* The gate opens after the last attach and closes before the first detach, so that all tracepoints
  * begin and end at one instant. tracer_detach closes it itself. */

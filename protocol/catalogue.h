@@ -29,8 +29,9 @@ enum field_type {
 enum socket_id { SOCKET_LOW, SOCKET_HIGH, N_SOCKETS };
 
 enum event_flags {
-	EVENT_OPT_IN = 1,  /* published only when --only names it */
-	EVENT_DERIVED = 2, /* made by the bridge, no tracepoint */
+	EVENT_OPT_IN = 1,   /* published only when --only names it */
+	EVENT_DERIVED = 2,  /* made by the bridge, no tracepoint */
+	EVENT_DECLARED = 4, /* not built in: from a file of the operator */
 };
 
 #define MAX_FIELDS 16
@@ -49,7 +50,7 @@ struct field_desc {
 struct event_desc {
 	const char *provider;
 	const char *name;
-	const char *topic; /* "provider.name" */
+	const char *topic; /* "provider.name"; a declared event may have another one */
 	enum socket_id socket;
 	unsigned int since; /* first Core version, 0 when derived */
 	unsigned int flags; /* enum event_flags */

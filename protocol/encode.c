@@ -221,7 +221,10 @@ static void put_value(struct writer *w, enum field_type type, const struct value
 	}
 	switch (type) {
 	case TYPE_UINT:
-		put_uint(w, value->u);
+		if (value->state == VALUE_WIDE)
+			put_unsigned(w, value->u);
+		else
+			put_uint(w, value->u);
 		break;
 	case TYPE_INT:
 	case TYPE_US_TO_NS:

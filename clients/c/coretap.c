@@ -557,6 +557,7 @@ static bool next_stale(struct coretap *tap, int64_t now, int *wait_ms)
 		if (now >= link->stale_at) {
 			link->told = true;
 			set_notice(tap, CORETAP_STALE, link);
+			transport_reconnect(tap->transport, (enum socket_id)i);
 			tracker_last(link->tracker, &tap->event.node, &tap->event.run);
 			return true;
 		}

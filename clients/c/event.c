@@ -293,10 +293,14 @@ void coretap_hash_hex(const unsigned char hash[32], char hex[65])
 static void json_notice(struct json *json, const struct coretap_event *event)
 {
 	static const char *const names[] = {
-		[CORETAP_GAP] = "gap",		 [CORETAP_LOST] = "lost",
-		[CORETAP_NEW_RUN] = "new_run",	 [CORETAP_OLD_RUN] = "old_run",
-		[CORETAP_STALE] = "stale",	 [CORETAP_ALIVE] = "alive",
-		[CORETAP_STOPPING] = "stopping", [CORETAP_MALFORMED] = "malformed",
+		[CORETAP_GAP] = "gap",
+		[CORETAP_LOST] = "lost",
+		[CORETAP_NEW_RUN] = "new_run",
+		[CORETAP_OLD_RUN] = "old_run",
+		[CORETAP_STALE] = "stale",
+		[CORETAP_ALIVE] = "alive",
+		[CORETAP_STOPPING] = "stopping",
+		[CORETAP_MALFORMED] = "malformed",
 		[CORETAP_NO_REPLAY] = "no_replay",
 	};
 	const struct {

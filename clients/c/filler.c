@@ -6,7 +6,12 @@
 
 #include "filler.h"
 
-#define RETRY_MS 1000	/* without an answer: a new connection */
+/* Without an answer: a new connection, then later each time, for a long answer on a slow way. A
+ * connection that breaks shows by itself. */
+#define FIRST_RETRY_MS 1000
+#define LAST_RETRY_MS 2500
+#define BROKEN_MS 50	/* until a new connection, after one broke */
+#define AWAY_MS 1000	/* this process itself was stopped, or busy elsewhere */
 #define GIVE_UP_MS 5000 /* without any answer: what is missing is told */
 #define MAX_REQUEST 3500
 #define NO_ANSWER "replay does not answer"
@@ -44,7 +49,9 @@ struct filler {
 	size_t hello_length;
 
 	uint64_t id;
-	int64_t asked_at, heard_at, begun_at;
+	int64_t retry_at, retry_ms;
+	int64_t waiting_since; /* for any answer */
+	int64_t looked_at;
 	bool down; /* it does not answer */
 	char reason[DECODE_REASON];
 };
@@ -86,7 +93,7 @@ bool filler_down(const struct filler *filler)
 int64_t filler_deadline(const struct filler *filler)
 {
 	if (filler->phase == WAIT || filler->down)
-		return filler->asked_at + RETRY_MS;
+		return filler->retry_at;
 	return filler->phase == IDLE ? INT64_MAX : 0;
 }
 
@@ -160,7 +167,10 @@ static int ask(struct filler *filler, int64_t now)
 		pack_replay(&packer, filler);
 	err = transport_ask(filler->transport, filler->socket, buffer.data, buffer.size);
 	msgpack_sbuffer_destroy(&buffer);
-	filler->asked_at = now;
+	filler->retry_at = now + filler->retry_ms;
+	filler->retry_ms *= 2;
+	if (filler->retry_ms > LAST_RETRY_MS)
+		filler->retry_ms = LAST_RETRY_MS;
 	filler->phase = WAIT;
 	return err;
 }
@@ -262,7 +272,8 @@ void filler_begin(struct filler *filler, int64_t now)
 	struct missing *missing = &filler->missing;
 
 	tracker_missing(filler->tracker, missing);
-	filler->begun_at = now;
+	filler->waiting_since = filler->looked_at = now;
+	filler->retry_ms = FIRST_RETRY_MS;
 	filler->run = missing->run;
 	filler->after = missing->after;
 	filler->question = filler->want_since && !missing->run ? SINCE : AFTER;
@@ -356,31 +367,48 @@ static int refuse(struct filler *filler)
 	return FILLER_TELLS;
 }
 
+/* No answer yet: asks again, or gives up, when it is time. */
+static int wait_on(struct filler *filler, int64_t now)
+{
+	if (now - filler->looked_at > AWAY_MS)
+		filler->waiting_since += now - filler->looked_at;
+	filler->looked_at = now;
+	if (now - filler->waiting_since >= GIVE_UP_MS) {
+		transport_hang_up(filler->transport, filler->socket);
+		strcpy(filler->reason, NO_ANSWER);
+		filler->down = true;
+		filler->retry_at = now;
+		filler->phase = GIVE_UP;
+		return -EAGAIN;
+	}
+	if (now < filler->retry_at)
+		return FILLER_WAITS;
+	filler->phase = ASK;
+	return -EAGAIN;
+}
+
+/* The connection broke: soon a new one. */
+static void reconnect(struct filler *filler, int64_t now)
+{
+	transport_hang_up(filler->transport, filler->socket);
+	filler->retry_ms = FIRST_RETRY_MS;
+	filler->retry_at = now + BROKEN_MS;
+}
+
 static int take_header(struct filler *filler, int64_t now)
 {
 	struct frame frame;
 	bool more;
 	int got = transport_answer(filler->transport, filler->socket, 0, &frame, &more);
 
-	if (got < 0)
-		return got;
-	if (!got) {
-		if (now - (filler->heard_at > filler->begun_at ? filler->heard_at
-							       : filler->begun_at) >=
-		    GIVE_UP_MS) {
-			transport_hang_up(filler->transport, filler->socket);
-			strcpy(filler->reason, NO_ANSWER);
-			filler->down = true;
-			filler->phase = GIVE_UP;
-			return -EAGAIN;
-		}
-		if (now - filler->asked_at >= RETRY_MS) {
-			filler->phase = ASK;
-			return -EAGAIN;
-		}
-		return FILLER_WAITS;
+	if (got == -ECONNRESET) {
+		reconnect(filler, now);
+		got = 0;
 	}
-	filler->heard_at = now;
+	if (got <= 0)
+		return got < 0 ? got : wait_on(filler, now);
+	filler->waiting_since = filler->looked_at = now;
+	filler->retry_ms = FIRST_RETRY_MS;
 	filler->phase = PARTS;
 	if (!read_header(filler, &frame))
 		return refuse(filler);
@@ -460,15 +488,19 @@ void filler_idle(struct filler *filler, int64_t now)
 {
 	struct frame frame;
 	bool more;
+	int got;
 
 	if (!filler->down)
 		return;
-	if (transport_answer(filler->transport, filler->socket, 0, &frame, &more) == 1) {
+	got = transport_answer(filler->transport, filler->socket, 0, &frame, &more);
+	if (got == 1) {
 		transport_hang_up(filler->transport, filler->socket);
 		filler->down = false;
-		filler->heard_at = now;
-	} else if (now - filler->asked_at >= RETRY_MS) {
+	} else if (got == -ECONNRESET) {
+		reconnect(filler, now);
+	} else if (now >= filler->retry_at) {
 		filler->question = HELLO;
+		filler->retry_ms = FIRST_RETRY_MS;
 		ask(filler, now);
 		filler->phase = IDLE;
 	}

@@ -2,8 +2,8 @@
  *
  * A walk in pages: the rest of the run that the stream is in; where the message is of a later run,
  * what the old one ended with, and each run that came and went meanwhile; then that run up to the
- * message. A question without an answer is asked again from a new connection each second, for five
- * seconds; from then on gaps are told at once, until replay answers again. */
+ * message. A question without an answer is asked again from a new connection, for five seconds;
+ * from then on gaps are told at once, until replay answers again. */
 #ifndef CORETAP_FILLER_H
 #define CORETAP_FILLER_H
 

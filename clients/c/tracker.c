@@ -1,42 +1,11 @@
-/* The one rule, next = seq + lost + number of events, kept for each node, run and topic.
- *
- * An address normally carries one node. A forwarder may merge several, so everything is kept for
- * each label; runs of different labels have nothing to do with each other. */
+/* The one rule, next = seq + lost + number of events, kept for each node, run and topic. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "numbers.h"
 #include "tracker.h"
-
-/* A publisher that invents labels or topics must not make this process grow. */
-#define MAX_NODES 16
-#define MAX_TOPICS 1024
-
-struct topic {
-	struct topic *after;
-	/* Number of the next firing that is to be told; 0 = not known yet, the first message tells.
-	 */
-	uint64_t next;
-	uint64_t at; /* position up to which this topic was taken */
-	bool partial; /* next may stand within a message: it comes from a saved position */
-	const struct event_desc *desc;
-	size_t length;
-	char name[];
-};
-
-struct node {
-	struct node *after;
-	uint64_t run;
-	uint64_t n; /* last position taken */
-	uint64_t sure; /* position up to which everything wanted was taken for sure */
-	bool fresh; /* the run is known from its beginning: topics start with 1 */
-	uint64_t told_old_run; /* OLD_RUN was told for this one */
-	struct topic *topics;
-	unsigned int n_topics;
-	size_t length;
-	char label[DECODE_MAX_LABEL + 1];
-};
 
 /* What the message taken still has to tell, in this order. */
 enum pending {
@@ -54,8 +23,7 @@ struct tracker {
 	enum socket_id socket;
 	const struct filter *filter;
 	uint64_t *counters;
-	struct node *nodes;
-	unsigned int n_nodes;
+	struct numbers numbers;
 	enum coverage coverage;
 	bool want_past;
 	bool replay_off; /* the last status said so */
@@ -111,28 +79,11 @@ void tracker_want_past(struct tracker *tracker)
 	tracker->want_past = true;
 }
 
-static void free_topics(struct node *node)
-{
-	while (node->topics) {
-		struct topic *topic = node->topics;
-
-		node->topics = topic->after;
-		free(topic);
-	}
-	node->n_topics = 0;
-}
-
 void tracker_free(struct tracker *tracker)
 {
 	if (!tracker)
 		return;
-	while (tracker->nodes) {
-		struct node *node = tracker->nodes;
-
-		tracker->nodes = node->after;
-		free_topics(node);
-		free(node);
-	}
+	numbers_free(&tracker->numbers);
 	free(tracker);
 }
 
@@ -153,70 +104,6 @@ void tracker_malformed(struct tracker *tracker, const char *topic, size_t topic_
 	tracker->counters[CORETAP_COUNT_MALFORMED]++;
 }
 
-/* Finds or adds. NULL with 0 in *err: there are too many. */
-static struct node *find_node(struct tracker *tracker, const char *label, size_t length, int *err)
-{
-	struct node *node;
-
-	*err = 0;
-	for (node = tracker->nodes; node; node = node->after)
-		if (node->length == length && !memcmp(node->label, label, length))
-			return node;
-	if (tracker->n_nodes == MAX_NODES)
-		return NULL;
-	node = calloc(1, sizeof(*node));
-	if (!node) {
-		*err = -ENOMEM;
-		return NULL;
-	}
-	memcpy(node->label, label, length);
-	node->length = length;
-	node->after = tracker->nodes;
-	tracker->nodes = node;
-	tracker->n_nodes++;
-	return node;
-}
-
-static struct topic *lookup_topic(struct node *node, const char *name, size_t length)
-{
-	struct topic **link = &node->topics, *topic;
-
-	for (; *link; link = &(*link)->after) {
-		topic = *link;
-		if (topic->length != length || memcmp(topic->name, name, length))
-			continue;
-		/* To the front: traffic is dominated by a few topics. */
-		*link = topic->after;
-		topic->after = node->topics;
-		node->topics = topic;
-		return topic;
-	}
-	return NULL;
-}
-
-/* Finds or adds. NULL with 0 in *err: there are too many. */
-static struct topic *find_topic(struct node *node, const char *name, size_t length, int *err)
-{
-	struct topic *topic = lookup_topic(node, name, length);
-
-	*err = 0;
-	if (topic || node->n_topics == MAX_TOPICS)
-		return topic;
-	topic = calloc(1, sizeof(*topic) + length + 1);
-	if (!topic) {
-		*err = -ENOMEM;
-		return NULL;
-	}
-	memcpy(topic->name, name, length);
-	topic->length = length;
-	topic->desc = catalogue_find(name, length);
-	topic->next = node->fresh;
-	topic->after = node->topics;
-	node->topics = topic;
-	node->n_topics++;
-	return topic;
-}
-
 static void start_run(struct tracker *tracker, struct node *node, uint64_t run, uint64_t n,
 		      bool fresh)
 {
@@ -227,7 +114,7 @@ static void start_run(struct tracker *tracker, struct node *node, uint64_t run, 
 	node->run = run;
 	node->n = node->sure = n;
 	node->fresh = fresh;
-	free_topics(node);
+	numbers_clear(node);
 }
 
 /* Everything wanted up to here was taken. */
@@ -299,13 +186,14 @@ static uint64_t behind_heads(const struct tracker *tracker, struct node *node,
 
 		if (!is_tracked(tracker, &key))
 			continue;
-		topic = lookup_topic(node, (const char *)key.data, key.length);
+		topic = numbers_lookup(node, (const char *)key.data, key.length);
 		if (topic && topic->next && topic->next <= head.number && topic->at < after)
 			after = topic->at;
 		if (!topic && node->fresh && head.number)
 			after = 0;
 	}
-	return tracker->coverage == COVERS_WHOLE && status->n > node->n && node->n < after ? node->n : after;
+	return tracker->coverage == COVERS_WHOLE && status->n > node->n && node->n < after ? node->n
+											   : after;
 }
 
 static void note_replay(struct tracker *tracker, const struct status_body *status)
@@ -337,7 +225,7 @@ static int take_status(struct tracker *tracker, enum origin origin, const char *
 					  : "socket: this address is not that of the high socket");
 		return 0;
 	}
-	node = find_node(tracker, status->node, status->node_length, &err);
+	node = numbers_node(&tracker->numbers, status->node, status->node_length, &err);
 	if (!node) {
 		if (!err)
 			tracker_malformed(tracker, name, length, "node: too many labels");
@@ -362,7 +250,7 @@ static int take_status(struct tracker *tracker, enum origin origin, const char *
 
 		if (!is_tracked(tracker, &key))
 			continue;
-		topic = find_topic(node, (const char *)key.data, key.length, &err);
+		topic = numbers_topic(node, (const char *)key.data, key.length, &err);
 		if (!topic) {
 			if (!err)
 				tracker_malformed(tracker, name, length, "heads: too many topics");
@@ -452,15 +340,14 @@ int tracker_take(struct tracker *tracker, enum origin origin, const char *name, 
 	struct cursor events = message->events;
 
 	message->events.left = 0;
-	node = find_node(tracker, message->node, message->node_length, &err);
+	node = numbers_node(&tracker->numbers, message->node, message->node_length, &err);
 	if (!node) {
 		if (!err)
 			tracker_malformed(tracker, name, length, "node: too many labels");
 		return err;
 	}
 	if (origin == ORIGIN_REPLAY && (node != tracker->node || message->run != node->run)) {
-		tracker_malformed(tracker, name, length,
-				  "run: replay was asked for another one");
+		tracker_malformed(tracker, name, length, "run: replay was asked for another one");
 		return TRACKER_FOREIGN;
 	}
 	tracker->node = node;
@@ -469,7 +356,7 @@ int tracker_take(struct tracker *tracker, enum origin origin, const char *name, 
 		return err == TRACKER_MISSING ? err : 0;
 	if (!wanted)
 		return pass_over(tracker, origin, node, message, events.left);
-	topic = find_topic(node, name, length, &err);
+	topic = numbers_topic(node, name, length, &err);
 	if (!topic) {
 		if (!err)
 			tracker_malformed(tracker, name, length, "topic: too many topics");
@@ -507,9 +394,8 @@ int tracker_take(struct tracker *tracker, enum origin origin, const char *name, 
 	if (message->n + tracker->index > node->n)
 		node->n = message->n + tracker->index - 1;
 	message->events = events;
-	tracker->frames = (struct coretap_message){
-		tracker->socket, name, length, body, body_length, message
-	};
+	tracker->frames = (struct coretap_message){ tracker->socket, name,   length, body,
+						    body_length,     message };
 	tracker->taken = true;
 	return 0;
 }
@@ -584,7 +470,7 @@ static struct topic *silent_topic(struct tracker *tracker, const char *name, siz
 
 	if (!tracker->node->fresh || !desc || desc->socket != tracker->socket)
 		return NULL;
-	return find_topic(tracker->node, name, length, &err);
+	return numbers_topic(tracker->node, name, length, &err);
 }
 
 /* The next topic that is behind the numbers of a status, or of a run's end. */
@@ -599,7 +485,7 @@ static bool next_lost_tail(struct tracker *tracker, struct coretap_event *event)
 		if (!is_tracked(tracker, &key) || head.kind != ITEM_UINT ||
 		    head.number == UINT64_MAX)
 			continue;
-		topic = lookup_topic(tracker->node, name, key.length);
+		topic = numbers_lookup(tracker->node, name, key.length);
 		if (!topic)
 			topic = silent_topic(tracker, name, key.length);
 		if (!topic || !topic->next || topic->next > head.number)
@@ -739,7 +625,7 @@ int tracker_restore(struct tracker *tracker, const char *label, size_t length, u
 	struct node *node;
 	int err;
 
-	node = find_node(tracker, label, length, &err);
+	node = numbers_node(&tracker->numbers, label, length, &err);
 	if (!node)
 		return err;
 	node->run = run;
@@ -753,7 +639,7 @@ int tracker_restore_topic(struct tracker *tracker, const char *name, size_t leng
 	struct topic *topic;
 	int err;
 
-	topic = find_topic(tracker->node, name, length, &err);
+	topic = numbers_topic(tracker->node, name, length, &err);
 	if (!topic)
 		return err;
 	topic->next = next;

@@ -39,8 +39,8 @@ enum origin {
 	ORIGIN_REPLAY, /* the same; only of the run that the stream is in */
 };
 
-/* What tracker_take returns when something is missing before a live message. Nothing was taken: fill
- * the gap, then take it again with ORIGIN_FINAL. */
+/* What tracker_take returns when something is missing before a live message. Nothing was taken:
+ * fill the gap, then take it again with ORIGIN_FINAL. */
 #define TRACKER_MISSING 1
 
 /* The same for a message from replay that is not of the run that was asked for: told as malformed.

@@ -20,7 +20,8 @@ struct transport {
 	void *context;
 	void *sockets[N_SOCKETS];
 	void *askers[N_SOCKETS];
-	bool asked[N_SOCKETS]; /* an answer is due, or not taken whole */
+	void *monitors[N_SOCKETS]; /* tell when an asker's connection breaks */
+	bool asked[N_SOCKETS];	   /* an answer is due, or not taken whole */
 	char endpoints[N_SOCKETS + 1][MAX_ENDPOINT];
 	zmq_msg_t topic, body; /* received last, or parts of an answer */
 	zmq_msg_t held[N_SOCKETS][2];
@@ -189,9 +190,10 @@ static int set_options(struct transport *transport, void *socket)
 		 * adds up to as much again at random. */
 		{ ZMQ_RECONNECT_IVL, 50 },
 		{ ZMQ_HANDSHAKE_IVL, 3000 },
-		{ ZMQ_HEARTBEAT_IVL, 1000 },
-		{ ZMQ_HEARTBEAT_TIMEOUT, 5000 },
-		{ ZMQ_HEARTBEAT_TTL, 10000 },
+		/* No ZMQ_HEARTBEAT_IVL: where a full queue has stopped the reading and the peer
+		 * goes away, libzmq 4.3.4 aborts the process at the next heartbeat (it asserts
+		 * !_io_error). The status is the heartbeat here, see transport_reconnect. */
+		{ ZMQ_CONNECT_TIMEOUT, 5000 },
 		{ ZMQ_TCP_KEEPALIVE, 1 },
 		{ ZMQ_TCP_KEEPALIVE_IDLE, 10 },
 		{ ZMQ_TCP_KEEPALIVE_INTVL, 5 },
@@ -306,10 +308,67 @@ void transport_hang_up(struct transport *transport, enum socket_id id)
 	transport->asked[id] = false;
 	if (!transport->askers[id])
 		return;
-	if (transport->epoll >= 0)
+	if (transport->epoll >= 0) {
 		watch(transport, transport->askers[id], EPOLL_CTL_DEL);
+		watch(transport, transport->monitors[id], EPOLL_CTL_DEL);
+	}
+	zmq_socket_monitor(transport->askers[id], NULL, 0);
+	zmq_close(transport->monitors[id]);
 	zmq_close(transport->askers[id]);
-	transport->askers[id] = NULL;
+	transport->askers[id] = transport->monitors[id] = NULL;
+}
+
+/* A question that went to a bridge that then died is not sent again by libzmq. */
+static int open_monitor(struct transport *transport, void *asker, void **monitor)
+{
+	char endpoint[64];
+	int linger = 0;
+
+	snprintf(endpoint, sizeof(endpoint), "inproc://asker-%p", asker);
+	if (zmq_socket_monitor(asker, endpoint, ZMQ_EVENT_DISCONNECTED))
+		return -errno;
+	*monitor = zmq_socket(transport->context, ZMQ_PAIR);
+	if (!*monitor)
+		return -errno;
+	zmq_setsockopt(*monitor, ZMQ_LINGER, &linger, sizeof(linger));
+	return zmq_connect(*monitor, endpoint) ? -errno : 0;
+}
+
+static int open_asker(struct transport *transport, enum socket_id id)
+{
+	void *socket = zmq_socket(transport->context, ZMQ_REQ), *monitor = NULL;
+	int err;
+
+	if (!socket)
+		return -errno;
+	err = set_options(transport, socket);
+	if (!err)
+		err = open_monitor(transport, socket, &monitor);
+	if (!err && zmq_connect(socket, transport->endpoints[REPLAY]))
+		err = -errno;
+	if (!err && transport->epoll >= 0)
+		err = watch(transport, socket, EPOLL_CTL_ADD);
+	if (!err && transport->epoll >= 0)
+		err = watch(transport, monitor, EPOLL_CTL_ADD);
+	if (err) {
+		if (monitor)
+			zmq_close(monitor);
+		zmq_close(socket);
+		return err;
+	}
+	transport->askers[id] = socket;
+	transport->monitors[id] = monitor;
+	return 0;
+}
+
+static bool is_broken(struct transport *transport, enum socket_id id)
+{
+	bool broken = false;
+	char frame[256];
+
+	while (zmq_recv(transport->monitors[id], frame, sizeof(frame), ZMQ_DONTWAIT) >= 0)
+		broken = true;
+	return broken;
 }
 
 int transport_ask(struct transport *transport, enum socket_id id, const void *request,
@@ -319,22 +378,10 @@ int transport_ask(struct transport *transport, enum socket_id id, const void *re
 
 	if (transport->asked[id])
 		transport_hang_up(transport, id);
-	if (!transport->askers[id]) {
-		void *socket = zmq_socket(transport->context, ZMQ_REQ);
-
-		if (!socket)
-			return -errno;
-		err = set_options(transport, socket);
-		if (!err && zmq_connect(socket, transport->endpoints[REPLAY]))
-			err = -errno;
-		if (!err && transport->epoll >= 0)
-			err = watch(transport, socket, EPOLL_CTL_ADD);
-		if (err) {
-			zmq_close(socket);
-			return err;
-		}
-		transport->askers[id] = socket;
-	}
+	if (!transport->askers[id])
+		err = open_asker(transport, id);
+	if (err)
+		return err;
 	transport->asked[id] = true;
 	/* Waits in the socket until the connection stands. */
 	if (zmq_send(transport->askers[id], request, length, ZMQ_DONTWAIT) < 0) {
@@ -351,8 +398,11 @@ int transport_answer(struct transport *transport, enum socket_id id, unsigned in
 
 	if (!transport->askers[id])
 		return 0;
-	if (zmq_msg_recv(part, transport->askers[id], ZMQ_DONTWAIT) < 0)
-		return errno == EAGAIN || errno == EINTR ? 0 : -errno;
+	if (zmq_msg_recv(part, transport->askers[id], ZMQ_DONTWAIT) < 0) {
+		if (errno != EAGAIN && errno != EINTR)
+			return -errno;
+		return is_broken(transport, id) ? -ECONNRESET : 0;
+	}
 	*frame = (struct frame){ zmq_msg_data(part), zmq_msg_size(part) };
 	*more = zmq_msg_more(part);
 	transport->asked[id] = *more;
@@ -361,18 +411,27 @@ int transport_answer(struct transport *transport, enum socket_id id, unsigned in
 
 int transport_wait(struct transport *transport, const bool quiet[N_SOCKETS], int timeout_ms)
 {
-	zmq_pollitem_t items[2 * N_SOCKETS];
+	zmq_pollitem_t items[3 * N_SOCKETS];
 	int n = 0;
 
 	for (int i = 0; i < N_SOCKETS; i++) {
 		if (transport->sockets[i] && !quiet[i])
 			items[n++] = (zmq_pollitem_t){ .socket = transport->sockets[i],
 						       .events = ZMQ_POLLIN };
-		if (transport->askers[i])
-			items[n++] = (zmq_pollitem_t){ .socket = transport->askers[i],
-						       .events = ZMQ_POLLIN };
+		if (!transport->askers[i])
+			continue;
+		items[n++] =
+			(zmq_pollitem_t){ .socket = transport->askers[i], .events = ZMQ_POLLIN };
+		items[n++] =
+			(zmq_pollitem_t){ .socket = transport->monitors[i], .events = ZMQ_POLLIN };
 	}
 	return zmq_poll(items, n, timeout_ms) < 0 && errno == EINTR ? -EINTR : 0;
+}
+
+void transport_reconnect(struct transport *transport, enum socket_id id)
+{
+	if (!zmq_disconnect(transport->sockets[id], transport->endpoints[id]))
+		zmq_connect(transport->sockets[id], transport->endpoints[id]);
 }
 
 void transport_touch(struct transport *transport, enum socket_id id)
@@ -397,6 +456,8 @@ int transport_fd(struct transport *transport)
 			err = watch(transport, transport->sockets[i], EPOLL_CTL_ADD);
 		if (!err && transport->askers[i])
 			err = watch(transport, transport->askers[i], EPOLL_CTL_ADD);
+		if (!err && transport->monitors[i])
+			err = watch(transport, transport->monitors[i], EPOLL_CTL_ADD);
 	}
 	if (err) {
 		close(transport->epoll);

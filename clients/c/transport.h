@@ -52,7 +52,8 @@ int transport_ask(struct transport *transport, enum socket_id socket, const void
 		  size_t length);
 
 /* Takes the next frame of the answer: into place 0 or 1, where it lives until the next one there.
- * *more: others follow. Returns 1, 0 when there is none yet, or -errno. */
+ * *more: others follow. Returns 1; 0 when there is none yet; -ECONNRESET when the connection broke
+ * since the request was sent: it is to be sent again; or -errno. */
 int transport_answer(struct transport *transport, enum socket_id socket, unsigned int place,
 		     struct frame *frame, bool *more);
 
@@ -62,6 +63,9 @@ void transport_hang_up(struct transport *transport, enum socket_id socket);
 /* Waits until something can be received, for at most timeout_ms (-1: for ever). A stream in quiet
  * has messages that are left waiting; only its answer counts. Returns 0 or -EINTR. */
 int transport_wait(struct transport *transport, const bool quiet[N_SOCKETS], int timeout_ms);
+
+/* Makes a new connection, where the old one may be dead without having broken. */
+void transport_reconnect(struct transport *transport, enum socket_id socket);
 
 /* Lets libzmq do what is due on a socket that is not read for a while. */
 void transport_touch(struct transport *transport, enum socket_id socket);

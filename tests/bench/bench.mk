@@ -26,3 +26,6 @@ $(BUILD)/bench/client: $(call objects,tests/bench/client.c) $(BUILD)/libcoretap.
 # BENCH_ARGS: --quick, --only SECTION
 bench: all $(BENCH)
 	/usr/bin/python3 tests/bench/bench.py $(BENCH_ARGS)
+
+bench-node: all
+	/usr/bin/python3 tests/bench/bench_node.py $(BENCH_ARGS)

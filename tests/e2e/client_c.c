@@ -30,7 +30,8 @@ static double cpu(void)
 
 int main(int argc, char **argv)
 {
-	uint64_t until = 0, count = 0, gap = 0, lost = 0, wrong = 0, runs = 0, others = 0, expected = 0;
+	uint64_t until = 0, count = 0, gap = 0, lost = 0, wrong = 0, runs = 0, others = 0,
+		 expected = 0;
 	uint64_t wrong_at = 0, first = 0, memory = 0;
 	const char *position = NULL, *since = NULL, *out = NULL;
 	const struct coretap_event *event;
@@ -148,7 +149,8 @@ int main(int argc, char **argv)
 	       ", \"cpu\": %.0f}\n",
 	       count, gap, lost, wrong, wrong_at, first, runs,
 	       coretap_count(tap, CORETAP_COUNT_REPLAYED),
-	       coretap_count(tap, CORETAP_COUNT_DUPLICATES), count ? (cpu() - begin) / (double)count : 0);
+	       coretap_count(tap, CORETAP_COUNT_DUPLICATES),
+	       count ? (cpu() - begin) / (double)count : 0);
 	coretap_close(tap);
 	return 0;
 }

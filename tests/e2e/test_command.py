@@ -45,10 +45,11 @@ class Running:
         return os.pread(file.fileno(), os.fstat(file.fileno()).st_size, 0).decode()
 
     def lines(self):
-        return self.read(self.out).splitlines()
+        text = self.read(self.out)
+        return text[:text.rfind("\n") + 1].splitlines()
 
     def events(self):
-        return [e for e in json_lines(self.read(self.out)) if "topic" in e and "notice" not in e]
+        return [e for e in map(json.loads, self.lines()) if "topic" in e and "notice" not in e]
 
     def log(self):
         return self.read(self.errors)
@@ -208,7 +209,7 @@ class Streams(CommandCase):
                                  stderr=subprocess.DEVNULL,
                                  env={**os.environ, "TERM": "xterm", "NO_COLOR": ""})
         os.close(end)
-        time.sleep(1.3)
+        time.sleep(3)  # all have joined
         with FakeNode("blocks", 2, txs, "--unseen", 2, "--wait", "--start-delay", 300) as node:
             # Who reads one line and goes away ends it, without a word.
             self.assertTrue(head.stdout.readline().startswith(b"{"))
@@ -295,8 +296,7 @@ class Watch(CommandCase):
 
     def test_fates(self):
         self.bridge()
-        live = self.run_command("tail", "--json", *self.address)
-        time.sleep(1.3)
+        live = self.tail()
         with FakeNode("blocks", 3, 300, "--unseen", 3, "--conflicts", 3, "--replacements", 3,
                       "--wait", "--start-delay", 300) as node:
             fired = node.finish()
@@ -353,13 +353,13 @@ class Watch(CommandCase):
 
     def test_loss_makes_unknown(self):
         bridge = self.bridge("--ring-low", "64K")
-        watch = self.run_command("watch", "00" * 32, "--json", *self.address)
-        time.sleep(1.3)
+        watch = self.run_command("watch", "00" * 32, "--json", "--since", "oldest", *self.address)
+        time.sleep(2)
         bridge.send(signal.SIGSTOP)
         with FakeNode("burst", 20000, "--wait", "--start-delay", 300) as node:
             node.finish()
         bridge.send(signal.SIGCONT)
-        self.assertEqual(watch.process.wait(10), 13, watch.log())
+        self.assertEqual(watch.process.wait(30), 13, watch.log())
         self.assertEqual(json_lines(watch.lines()[-1])[0]["why"], "events were lost")
 
 
@@ -368,9 +368,8 @@ class Recordings(CommandCase):
         """A recording of a walk, and the events that a tail saw meanwhile."""
         self.bridge("--journal-low", "64M", "--journal-high", "64M")
         recording = self.path("recording")
-        recorder = self.run_command("record", recording, *args, *self.address)
+        recorder = self.run_command("record", recording, "--since", "oldest", *args, *self.address)
         tail = self.tail()
-        time.sleep(0.3)
         with FakeNode("blocks", 3, 300, "--unseen", 2, "--conflicts", 2, "--replacements", 3,
                       "--coins", "--wait", "--start-delay", 300) as node:
             fired = node.finish()
@@ -398,8 +397,10 @@ class Recordings(CommandCase):
 
     def check_same(self, played, events):
         for prefix in (("mempool.", "validation.", "block.", "node."), ("utxocache.",)):
-            self.assertEqual(*(without_numbers(e for e in list_ if e["topic"].startswith(prefix))
-                               for list_ in (played, events)))
+            ours, theirs = (without_numbers(e for e in list_ if e["topic"].startswith(prefix))
+                            for list_ in (played, events))
+            self.assertEqual(len(ours), len(theirs))
+            self.assertTrue(ours == theirs, prefix)
         self.assertEqual(len({(e["run"], e["node"]) for e in played}), 1)
         self.assertTrue(played[0]["node"].endswith("-play"))
         blocks = {e["n"]: e["hash"] for e in played if e["topic"] == "validation.block_connected"}
@@ -459,12 +460,12 @@ class Recordings(CommandCase):
 
             sub.take = keep
             sub.wait_status()
-            recorder = self.run_command("record", recording, "--count", 5000, *self.address)
-            time.sleep(1.3)
+            recorder = self.run_command("record", recording, "--since", "oldest", *self.address)
             with FakeNode("walk", 5000, "--coins", "--wait", "--start-delay", 300) as node:
                 node.finish()
-            self.assertEqual(recorder.process.wait(10), 0, recorder.log())
-            time.sleep(0.3)
+            wait_until(lambda: sub.count.get("node.exited"), 20, "the end")
+            time.sleep(2)
+            self.assertEqual(recorder.stop(), 0, recorder.log())
         with open(recording, "rb") as file:
             data = file.read()
         self.assertEqual(data[:20], b"coretap recording 1\n")
@@ -478,7 +479,7 @@ class Recordings(CommandCase):
         for name in ("low", "high"):
             ours = [f for f in found if f[0] == name]
             self.assertGreater(len(ours), 0)
-            self.assertEqual(ours, [b for b in bodies if b[0] == name][:len(ours)])
+            self.assertTrue(ours == [b for b in bodies if b[0] == name][:len(ours)], name)
 
     def test_full_disk(self):
         need_root()
@@ -488,11 +489,10 @@ class Recordings(CommandCase):
         self.addCleanup(subprocess.run, ["umount", disk])
         recording = os.path.join(disk, "recording")
         self.bridge()
-        recorder = self.run_command("record", recording, *self.address)
-        time.sleep(1.3)
+        recorder = self.run_command("record", recording, "--since", "oldest", *self.address)
         with FakeNode("burst", 50000, "--wait", "--start-delay", 300) as node:
             node.finish()
-        self.assertEqual(recorder.process.wait(10), 1)
+        self.assertEqual(recorder.process.wait(30), 1)
         errors = recorder.log().splitlines()
         self.assertEqual(len(errors), 1, errors)
         self.assertIn("No space left", errors[0])

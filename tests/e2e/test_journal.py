@@ -3,7 +3,6 @@ happens to it, publishing goes on and status says what replay is worth."""
 import os
 import random
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile

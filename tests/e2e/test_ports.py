@@ -134,6 +134,7 @@ class Ports(TestCase):
                         time.sleep(0.02)
                     except OSError:
                         pass
+        self.assertIsNone(self.bridge.process.poll(), self.bridge.log())
         with open(f"/proc/{self.bridge.pid}/status") as f:
             rss = next(int(line.split()[1]) for line in f if line.startswith("VmRSS"))
         self.assertLess(rss, 1 << 20)

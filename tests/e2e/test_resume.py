@@ -11,8 +11,7 @@ import tempfile
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
-import harness
-from harness import (FAKE_NODE, ROOT, Bridge, FakeNode, Subscriber, TestCase, bpf_alive, bpf_ids,
+from harness import (FAKE_NODE, ROOT, Bridge, FakeNode, TestCase, bpf_alive,
                      free_port, main, need_root, semaphores, tool, wait_until)
 from replay import CompleteSubscriber
 
@@ -164,7 +163,7 @@ class KillAtRandom(ResumeCase):
         """Kills at any moment, the start included, and restarts at once."""
         resumed = 0
         for _ in range(kills):
-            time.sleep(chance.uniform(0, 0.45))
+            time.sleep(chance.uniform(0, 0.4))
             bridge.kill()
             resumed += self.resumed(bridge)
             bridge = self.start(ready=False)

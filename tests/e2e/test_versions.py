@@ -1,15 +1,24 @@
-"""Binaries of older Core versions: what they lack is listed, the rest arrives with right values, and
-tracepoints without semaphores are traced too."""
+"""Binaries of older Core versions: what they lack is listed, the rest arrives with right values,
+and tracepoints without semaphores are traced too."""
+import contextlib
 import glob
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
+import time
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
-from harness import ROOT, Bridge, FakeNode, Subscriber, TestCase, main, need_root, wait_until
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, "..", "lib"))
+from harness import (FAKE_NODE, ROOT, Bridge, FakeNode, Subscriber, TestCase, main, need_root,
+                     wait_until)
+
+sys.path.insert(0, HERE)
+from test_faults import HIGH, expectations
+from test_mempool import Mirror
 
 CONNECTIONS = {"net.inbound_connection", "net.outbound_connection",
                "net.evicted_inbound_connection", "net.closed_connection",
@@ -114,6 +123,193 @@ class Versions(TestCase):
                 sub.wait_status()
                 self.fire(sub, abi, "blocks", 1, 1)
                 self.assertIn(core, sub.of("node.started")[0]["core"])
+
+
+class Core(TestCase):
+    """The core of the suite, for each simulated node that is built (v29 is the rest of it)."""
+    ABIS = (23, 25, 26)
+
+    def setUp(self):
+        need_root()
+
+    def path(self, abi):
+        path = f"{FAKE_NODE}-v{abi}"
+        if not os.path.exists(path):
+            self.skipTest(f"{path} is not built")
+        return path
+
+    @contextlib.contextmanager
+    def traced(self, abi, *args, **keywords):
+        with Bridge(*args, binary=self.path(abi), **keywords) as bridge, \
+                Subscriber(bridge) as sub:
+            sub.wait_status()
+            yield bridge, sub
+
+    def node(self, abi, *args, **keywords):
+        """As an operator's script would start it: the program for v29 becomes the right one."""
+        return FakeNode(*args, "--abi", f"v{abi}", "--wait-signal", "--linger", 200, **keywords)
+
+    def go(self, sub, node):
+        wait_until(lambda: node.pid in [e.pid for e in sub.of("node.started")], 5, "its start")
+        node.process.send_signal(signal.SIGUSR1)
+
+    def finish(self, sub, node):
+        fired = node.finish()
+        wait_until(lambda: node.pid in [e.pid for e in sub.of("node.exited")], 20, "its end")
+        sub.wait_ledger(fired)
+        self.check_account(sub, fired)
+        self.check_stream(sub)
+        self.assertEqual(sub.lost, {})
+        return fired
+
+    def test_five_restarts(self):
+        """Events flow after each, of the right process, between its start and its end."""
+        for abi in self.ABIS:
+            with self.subTest(abi=abi), self.traced(abi) as (_, sub):
+                topic = "validation.block_connected"
+                lives, count = [], 0
+                for k in range(5):
+                    with self.node(abi, "blocks", 20, 0, "--hold") as node:
+                        self.go(sub, node)
+                        count += 20
+                        sub.wait_count(topic, count)
+                        node.kill()
+                    lives.append(node.pid)
+                    wait_until(lambda: len(sub.of("node.exited")) == k + 1, 5, "its end")
+                told = [(e.topic, e.pid) for e in sub.events
+                        if e.topic in (topic, "node.started", "node.exited")]
+                self.assertEqual(told, [pair for pid in lives for pair in (
+                    ("node.started", pid), *[(topic, pid)] * 20, ("node.exited", pid))])
+                self.check_stream(sub)
+
+    def test_mirror_after_a_walk(self):
+        """A subscriber of a few lines has the mempool exactly, from v25 on."""
+        for abi in (25, 26):
+            with self.subTest(abi=abi), tempfile.TemporaryDirectory() as directory, \
+                    self.traced(abi) as (bridge, sub), Mirror(bridge.port) as mirror:
+                mirror.wait_statuses(1)
+                path = os.path.join(directory, "pool")
+                with self.node(abi, "walk", 20000, "--seed", abi, "--mempool-out", path,
+                               "--hold") as node:
+                    self.go(sub, node)
+                    wait_until(lambda: os.path.exists(path), 60, "the end of the walk")
+                    time.sleep(0.1)
+                    mirror.wait_statuses(2)
+                    self.assertEqual(bridge.stop(), 0)
+                    got = mirror.finish()
+                    with open(path) as f:
+                        expected = f.read().split()
+                    node.stop()
+                self.assertGreater(len(expected), 50)
+                self.assertEqual(got, expected)
+
+    def test_burst(self):
+        """More at once than a slow reader takes: everything arrives."""
+        for abi, topic, probe in ((23, "utxocache.spent", "spent"),
+                                  (25, "mempool.removed", "removed"),
+                                  (26, "mempool.removed", "removed")):
+            with self.subTest(abi=abi), self.traced(abi, sanitized=False) as (_, sub):
+                with self.node(abi, "burst", 100_000, "--probe", probe) as node:
+                    self.go(sub, node)
+                    fired = self.finish(sub, node)
+                self.assertEqual(fired, {topic: 100_000})
+                indexes = [int.from_bytes(e["txid"][24:], "big") for e in sub.of(topic)]
+                self.assertEqual(indexes, list(range(100_000)))
+
+    def test_coins(self):
+        for abi in self.ABIS:
+            with self.subTest(abi=abi), self.traced(abi) as (_, sub):
+                with self.node(abi, "burst", 5000, "--probe", "utxo") as node:
+                    self.go(sub, node)
+                    fired = self.finish(sub, node)
+                self.assertEqual(sum(fired.values()), 5000)
+                for topic in fired:
+                    for event in sub.of(topic):
+                        i = int.from_bytes(event["txid"][24:], "big")
+                        self.assertEqual((event["vout"], event["height"], event["value"],
+                                          event["coinbase"]),
+                                         (i % 4096, 700000 + i % 100000, 546 + 7 * i, i % 16 == 0))
+
+    def test_messages(self):
+        """With payloads, and chosen by type."""
+        for abi in self.ABIS:
+            for args, limit in (((), None), (("--payload", "full"), 70_000),
+                                (("--payload", "tx=1000", "--message-types", "tx"), 1000)):
+                with self.subTest(abi=abi, args=args), self.traced(abi, *args) as (_, sub):
+                    with self.node(abi, "burst", 50, "--probe", "message", "--size",
+                                   70_000) as node:
+                        self.go(sub, node)
+                        self.finish(sub, node)
+                    pattern = bytes((7 * k + node.pid) & 255 for k in range(70_000))
+                    for i, event in enumerate(sub.of("net.inbound_message")):
+                        self.assertEqual((event["peer_id"], event["addr"], event["msg_type"],
+                                          event["size"]), (i, "203.0.113.7:8333", "tx", 70_000))
+                        self.assertEqual("data" in event, limit is not None)
+                        if limit:
+                            expected = i.to_bytes(12, "little") + pattern[12:]
+                            self.assertTrue(event["data"] == expected[:limit])
+                            self.assertEqual(event.get("truncated"),
+                                             True if limit < 70_000 else None)
+
+    def test_values_and_faults(self):
+        """Every field of every tracepoint that it has, as the node says; nil where unreadable."""
+        for abi in self.ABIS:
+            with self.subTest(abi=abi), self.traced(abi, "--only", "*") as (_, sub):
+                with self.node(abi, "faults") as node:
+                    self.go(sub, node)
+                    self.finish(sub, node)
+                    expected = list(expectations(node))
+                got = [e for e in sub.events if not e.topic.startswith(("block.", "node."))]
+                for high in (False, True):
+                    side = [e for e in expected if (e[0] in HIGH) == high]
+                    events = [e for e in got if (e.topic in HIGH) == high]
+                    self.assertEqual(len(side), len(events))
+                    for (topic, fields, _), event in zip(side, events):
+                        del event["time_us"]
+                        event.pop("height", None) if topic == "mempool.removed" else None
+                        self.assertEqual((event.topic, dict(event)), (topic, fields))
+
+    def test_a_believable_node(self):
+        """All its tracepoints at once, to its orderly end."""
+        for abi in self.ABIS:
+            with self.subTest(abi=abi), self.traced(abi, "--only", "*") as (_, sub):
+                with self.node(abi, "run", "--seconds", 3, "--block-interval", 1, "--coins",
+                               "--rate", 2000) as node:
+                    self.go(sub, node)
+                    fired = self.finish(sub, node)
+                self.assertGreater(len(fired), 4)
+                self.assertEqual(set(fired) & MISSING[abi], set())
+
+    def test_upgrade(self):
+        """From version to version by rename, without an operator; each by its own notes."""
+        with tempfile.TemporaryDirectory() as directory:
+            path = os.path.join(directory, "bitcoind")
+            shutil.copy(self.path(23), path)
+            with Bridge(binary=path) as bridge, Subscriber(bridge) as sub:
+                sub.wait_status()
+                cores, total = [], {}
+                for version in (23, 25, 26, 29):
+                    new = self.path(version) if version < 29 else FAKE_NODE
+                    shutil.copy(new, path + ".new")
+                    os.rename(path + ".new", path)
+                    time.sleep(1.5)
+                    with FakeNode("blocks", 2, 50, "--wait-signal", "--linger", 200,
+                                  binary=path) as node:
+                        self.go(sub, node)
+                        fired = node.finish()
+                    wait_until(lambda: node.pid in [e.pid for e in sub.of("node.exited")], 10,
+                               "its end")
+                    for topic, count in fired.items():
+                        total[topic] = total.get(topic, 0) + count
+                    cores.append(sub.of("node.exited")[-1]["core"])
+                    unit = 1000 if version < 25 else 1
+                    self.assertEqual(sub.of("validation.block_connected")[-1]["duration_ns"],
+                                     (1000000 + 12345 * 50) // unit * unit)
+                sub.wait_ledger(total)
+                self.check_account(sub, total)
+                self.check_stream(sub)
+                for core, word in zip(cores, ("v23", "v25", "v26", "v29")):
+                    self.assertIn(word, core)
 
 
 if __name__ == "__main__":

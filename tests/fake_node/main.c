@@ -28,6 +28,7 @@ static const struct mode modes[] = {
 	{ "faults", faults, "mempool:removed", false },
 	{ "operands", operands, "operands:registers", false },
 	{ "sites", sites, "mempool:removed", false },
+	{ "custom", custom, "net:block_header", false },
 };
 
 static const struct mode *mode_find(const struct options *options)

@@ -54,6 +54,7 @@ int walk(struct node *node);
 int faults(struct node *node);
 int operands(struct node *node);
 int sites(struct node *node);
+int custom(struct node *node);
 
 /* The probe that burst was asked for, or PROBE_COUNT after one line on stderr. */
 enum probe burst_probe(const struct options *options);

@@ -22,6 +22,7 @@ static const char usage[] =
 	"  faults             unreadable and paged-out pointers among good ones\n"
 	"  operands           every operand form, provider \"operands\" (x86-64)\n"
 	"  sites [ROUNDS]     mempool:removed from three sites with different operands\n"
+	"  custom [ROUNDS]    tracepoints of patched nodes: net:block_header, addrman, ...\n"
 	"  ledger FILE        print what a killed node left in --ledger FILE\n"
 	"\n"
 	"burst:   --probe removed|added|spent|utxo|message   --reason R   --threads N\n"

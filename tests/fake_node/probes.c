@@ -233,3 +233,45 @@ bool probe_misbehaving_connection(struct ledger *ledger, int64_t peer, const cha
 {
 	FIRE_V29(ledger, net, misbehaving_connection, peer, reason);
 }
+
+bool probe_block_header(struct ledger *ledger, int32_t height, int64_t peer, bool via_compact_block,
+			const uint8_t *hash)
+{
+	FIRE_V29(ledger, net, block_header, height, peer, via_compact_block, hash);
+}
+
+bool probe_compact_block_reconstructed(struct ledger *ledger, int64_t peer, uint32_t prefilled,
+				       uint32_t mempool, uint32_t extra, uint32_t requested,
+				       uint32_t requested_bytes, const uint8_t *hash)
+{
+	FIRE_V29(ledger, net, compact_block_reconstructed, peer, prefilled, mempool, extra,
+		 requested, requested_bytes, hash);
+}
+
+bool probe_attempt_add(struct ledger *ledger, bool inserted, int32_t bucket, int32_t position,
+		       const char *addr, uint32_t addr_as, const char *source, uint32_t source_as)
+{
+	FIRE_V29(ledger, addrman, attempt_add, inserted, bucket, position, addr, addr_as, source,
+		 source_as);
+}
+
+bool probe_move_to_good(struct ledger *ledger, int32_t bucket, int32_t position, const char *addr,
+			uint32_t addr_as, const char *source, uint32_t source_as)
+{
+	FIRE_V29(ledger, addrman, move_to_good, bucket, position, addr, addr_as, source, source_as);
+}
+
+bool probe_ban(struct ledger *ledger, const char *subnet, int64_t until, uint32_t network)
+{
+	FIRE_V29(ledger, banman, ban, subnet, until, network);
+}
+
+bool probe_init_step(struct ledger *ledger, const char *step, int64_t duration_us)
+{
+	FIRE_V29(ledger, init, step, step, duration_us);
+}
+
+bool probe_ibd_left(struct ledger *ledger, const uint8_t *hash, int32_t height, int64_t time)
+{
+	FIRE_V29(ledger, validation, ibd_left, hash, height, time);
+}

@@ -60,6 +60,20 @@
 #define PROBES_OF_V29(X)
 #endif
 
+/* Not Core's, or not yet: what a patched node has, fired by custom.c. */
+#if FAKE_NODE_ABI >= 29
+#define PROBES_OF_PATCHES(X)                \
+	X(net, block_header)                \
+	X(net, compact_block_reconstructed) \
+	X(addrman, attempt_add)             \
+	X(addrman, move_to_good)            \
+	X(banman, ban)                      \
+	X(init, step)                       \
+	X(validation, ibd_left)
+#else
+#define PROBES_OF_PATCHES(X)
+#endif
+
 /* Not Core's: one probe per family of operand forms, fired by operands.c. */
 #ifdef __x86_64__
 #define PROBES_OF_OPERANDS(X)     \
@@ -76,11 +90,12 @@
 #define PROBES_OF_OPERANDS(X)
 #endif
 
-#define PROBES(X)        \
-	PROBES_OF_V23(X) \
-	PROBES_OF_V24(X) \
-	PROBES_OF_V25(X) \
-	PROBES_OF_V29(X) \
+#define PROBES(X)            \
+	PROBES_OF_V23(X)     \
+	PROBES_OF_V24(X)     \
+	PROBES_OF_V25(X)     \
+	PROBES_OF_V29(X)     \
+	PROBES_OF_PATCHES(X) \
 	PROBES_OF_OPERANDS(X)
 
 enum probe {
@@ -166,5 +181,19 @@ bool probe_replaced(struct ledger *ledger, const uint8_t *txid, int32_t vsize, i
 		    uint64_t entry_time, const uint8_t *replacement, int32_t replacement_vsize,
 		    int64_t replacement_fee, bool is_txid);
 bool probe_rejected(struct ledger *ledger, const uint8_t *txid, const char *reason);
+
+/* Of patches; see custom.c for where they come from. */
+bool probe_block_header(struct ledger *ledger, int32_t height, int64_t peer, bool via_compact_block,
+			const uint8_t *hash);
+bool probe_compact_block_reconstructed(struct ledger *ledger, int64_t peer, uint32_t prefilled,
+				       uint32_t mempool, uint32_t extra, uint32_t requested,
+				       uint32_t requested_bytes, const uint8_t *hash);
+bool probe_attempt_add(struct ledger *ledger, bool inserted, int32_t bucket, int32_t position,
+		       const char *addr, uint32_t addr_as, const char *source, uint32_t source_as);
+bool probe_move_to_good(struct ledger *ledger, int32_t bucket, int32_t position, const char *addr,
+			uint32_t addr_as, const char *source, uint32_t source_as);
+bool probe_ban(struct ledger *ledger, const char *subnet, int64_t until, uint32_t network);
+bool probe_init_step(struct ledger *ledger, const char *step, int64_t duration_us);
+bool probe_ibd_left(struct ledger *ledger, const uint8_t *hash, int32_t height, int64_t time);
 
 #endif

@@ -3,6 +3,7 @@
 Nothing here uses coretap's own clients or catalogue: frames are read with plain pyzmq and msgpack,
 as a stranger would read them, so the tests witness the wire contract independently.
 """
+import atexit
 import json
 import os
 import random
@@ -23,7 +24,19 @@ import zmq
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 PLAIN = os.path.join(ROOT, os.environ.get("BUILD", "build"))
 SANITIZED = os.path.join(ROOT, os.environ.get("SANITIZED", "build/sanitized"))
-FAKE_NODE = os.path.join(PLAIN, "fake_node")
+
+
+def private_copy():
+    """A simulated node that no other test's bridge follows: breakpoints belong to a file."""
+    directory = tempfile.mkdtemp(prefix="coretap-node-")
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    for name in os.listdir(PLAIN):
+        if name.startswith("fake_node"):
+            shutil.copy2(os.path.join(PLAIN, name), directory)
+    return os.path.join(directory, "fake_node")
+
+
+FAKE_NODE = private_copy()
 BPFTOOL = shutil.which("bpftool", path=os.environ["PATH"] + ":/usr/sbin:/sbin") or "bpftool"
 
 

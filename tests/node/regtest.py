@@ -11,6 +11,7 @@ import itertools
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import socket
@@ -36,6 +37,26 @@ def bitcoind():
     if not os.access(path, os.X_OK):
         raise AssertionError(f"BITCOIND={path}: no such program")
     return path
+
+
+def version():
+    """Its major version."""
+    out = subprocess.run([bitcoind(), "-version"], capture_output=True, text=True).stdout
+    return int(re.search(r"version v(\d+)", out)[1])
+
+
+def need_tracepoints(*names):
+    """Skips a test of what this binary does not tell."""
+    out = subprocess.run(["readelf", "-n", bitcoind()], capture_output=True, text=True).stdout
+    found = {".".join(pair) for pair in re.findall(r"Provider: (\S+)\s+Name: (\S+)", out)}
+    missing = set(names) - found
+    if missing:
+        raise unittest.SkipTest(f"v{version()} lacks {', '.join(sorted(missing))}")
+
+
+def need_version(first, what):
+    if version() < first:
+        raise unittest.SkipTest(f"v{version()}: {what}")
 
 
 def satoshi(amount):
@@ -252,6 +273,9 @@ class Node:
                 "-connect=0", "-listen=1", "-server=1", "-printtoconsole=0", "-fallbackfee=0.0001",
                 # On regtest by default after every transaction, which takes minutes for thousands.
                 "-checkmempool=0", "-checkblockindex=0",
+                # The same policy in every version.
+                "-minrelaytxfee=0.000001", "-incrementalrelayfee=0.000001",
+                "-blockmintxfee=0.00000001", "-datacarriersize=100000",
                 "-debug=bench", "-debug=mempool", "-debug=net", "-debug=coindb", "-logtimemicros",
                 *self.args, *more]
 
@@ -417,7 +441,9 @@ class Peer:
         with socket.create_server(("127.0.0.1", 0)) as listener:
             address = "{}:{}".format(*listener.getsockname())
             listener.settimeout(20)
-            node.rpc.addconnection(address, connection_type, False)
+            # Without the encrypted transport, which v26 brought.
+            plain = [False] if version() >= 26 else []
+            node.rpc.addconnection(address, connection_type, *plain)
             peer = cls(listener.accept()[0])
         peer.address = address
         if handshake:

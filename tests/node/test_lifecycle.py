@@ -11,7 +11,7 @@ import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
 from harness import Bridge, Subscriber, main, semaphore, wait_until
-from regtest import Node, bitcoind, spend
+from regtest import Node, bitcoind, need_tracepoints, spend, version
 from tap import NodeTestCase, Tap
 
 WALLET = ["selected_coins", "normal_create_tx_internal", "attempting_aps_create_tx",
@@ -27,8 +27,11 @@ def tracepoints(binary):
 
 
 def semaphores(node):
+    """None before v29."""
+    without = set(re.findall(r"Provider: (\S+)\s+Name: (\S+)\s+Location: \S+, Base: \S+, "
+                             r"Semaphore: 0x0+\s", notes(node.binary)))
     return {f"{provider}.{name}": semaphore(node.pid, node.binary, provider, name)
-            for provider, name in tracepoints(node.binary)}
+            for provider, name in tracepoints(node.binary) if (provider, name) not in without}
 
 
 class Lifecycle(NodeTestCase):
@@ -44,11 +47,15 @@ class Lifecycle(NodeTestCase):
         match = re.search(r"Build ID: ([0-9a-f]+)", notes(self.binary))
         return match[1] if match else ""
 
+    def core(self):
+        return "v29 or later" if version() >= 29 else "v26-v28" if version() >= 26 else \
+            f"v{version()}"
+
     def check_life(self, event, topic, node, at):
         self.assertEqual((event.topic, event.pid), (topic, node.pid))
         self.assertAlmostEqual(event["started_at"], at, delta=2)
         self.check_event(event, binary=self.binary, build_id=self.build_id(),
-                         started_at=event["started_at"], core="v29 or later")
+                         started_at=event["started_at"], core=self.core())
 
     # ---- the node ----
 
@@ -71,7 +78,7 @@ class Lifecycle(NodeTestCase):
                                        for e in sub.of("mempool.added")), 10, "the transaction")
                 raised = semaphores(node)
                 self.assertEqual({n for n, v in raised.items() if not v},
-                                 {f"coin_selection.{n}" for n in WALLET})
+                                 {n for n in raised if n.startswith("coin_selection.")})
                 pid = node.pid
                 death()
                 exited = wait_until(lambda: next((e for e in sub.of("node.exited")
@@ -105,8 +112,8 @@ class Lifecycle(NodeTestCase):
                     self.run_daemon(how, node, sub)
                     # What the child has inherited goes with coretapd, too.
                     node.start_daemon(how)
-                    self.assertNotEqual(semaphores(node)["mempool.added"], 0)
-                self.assertEqual(set(semaphores(node).values()), {0})
+                    self.assertNotEqual(semaphores(node).get("mempool.added"), 0)
+                self.assertLessEqual(set(semaphores(node).values()), {0})
                 node.stop()
 
     def run_daemon(self, how, node, sub):
@@ -170,11 +177,12 @@ class Lifecycle(NodeTestCase):
             told = [e["hash"].hex() for e in tap.take("validation")]
             self.assertEqual(told, mine)
             self.assertEqual({e.pid for e in tap.sub.events}, {node.pid})
-            self.assertEqual(set(semaphores(other).values()), {0})
+            self.assertLessEqual(set(semaphores(other).values()), {0})
 
     # ---- coretapd ----
 
     def test_everything_attached_and_nothing_left(self):
+        need_tracepoints("net.misbehaving_connection", *(f"coin_selection.{n}" for n in WALLET))
         with Node(binary=self.binary) as node:
             names = [f"{provider}.{name}" for provider, name in tracepoints(self.binary)]
             self.assertEqual(len(names), 20)
@@ -226,7 +234,7 @@ class Lifecycle(NodeTestCase):
                         else:
                             bridge.kill()
                     bridge.errors.close()
-                    wait_until(lambda: set(semaphores(node).values()) == {0}, 10, "semaphores")
+                    wait_until(lambda: set(semaphores(node).values()) <= {0}, 10, "semaphores")
                     before = self.rounds
                     wait_until(lambda: self.rounds > before + 1 or self.failure, 10, "work")
             finally:

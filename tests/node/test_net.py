@@ -10,7 +10,7 @@ import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
 from harness import main, wait_until
-from regtest import SCRIPT, WITNESS, Node, Peer, Tx, compact, hash256
+from regtest import SCRIPT, WITNESS, Node, Peer, Tx, compact, hash256, need_tracepoints
 from tap import NodeTestCase, Tap
 
 
@@ -100,6 +100,7 @@ class Net(NodeTestCase):
                          connection_type=info["connection_type"], network=info["network"], **more)
 
     def test_inbound_and_closed(self):
+        need_tracepoints("net.inbound_connection", "net.closed_connection")
         onion = socket.create_server(("127.0.0.1", 0))
         onion_port = onion.getsockname()[1]
         onion.close()
@@ -126,6 +127,7 @@ class Net(NodeTestCase):
 
     def test_outbound(self):
         """Networks and names as getpeerinfo has them, through a proxy that goes nowhere."""
+        need_tracepoints("net.outbound_connection")
         proxy = Proxy()
         name = "a" * 60 + "." + "b" * 60 + ".example"
         onion = "2gzyxa5ihm7nsggfxnu52rck2vv4rvmdlkiu3zzui5du4xyclen53wid.onion"
@@ -149,6 +151,7 @@ class Net(NodeTestCase):
 
     def test_short_lived_outbound(self):
         """Kinds of connections that end by themselves."""
+        need_tracepoints("net.outbound_connection", "net.closed_connection")
         with Node() as node, Tap(node) as tap:
             for i, kind in enumerate(("feeler", "addr-fetch")):
                 with self.subTest(kind), Peer.accept(node, kind, handshake=False) as peer:
@@ -166,6 +169,7 @@ class Net(NodeTestCase):
 
     def test_evicted(self):
         """With every place taken, the next one costs somebody theirs."""
+        need_tracepoints("net.evicted_inbound_connection")
         with Node("-maxconnections=40") as node, Tap(node) as tap, contextlib.ExitStack() as stack:
             places = 40 - 11  # the others are for outbound connections
             peers = [stack.enter_context(Peer.connect(node)) for _ in range(places)]
@@ -194,6 +198,7 @@ class Net(NodeTestCase):
                 tap.take()
 
     def test_misbehaving(self):
+        need_tracepoints("net.misbehaving_connection")
         with Node() as node:
             c = node.make_coins(1)
             bad_header = node.block_on().header[:-4]

@@ -102,7 +102,8 @@ static inline void publisher_close(struct publisher *publisher)
 }
 
 /* Waits until this subscription has arrived. False when it does not within the time. */
-static inline bool wait_for(struct publisher *publisher, int socket, const char *prefix, int timeout_ms)
+static inline bool wait_for(struct publisher *publisher, int socket, const char *prefix,
+			    int timeout_ms)
 {
 	int64_t deadline = now_ms() + timeout_ms;
 	char frame[256];
@@ -122,7 +123,7 @@ static inline bool wait_for(struct publisher *publisher, int socket, const char 
 }
 
 static inline void send_frames(struct publisher *publisher, int socket, const char *topic,
-			const void *body, size_t length)
+			       const void *body, size_t length)
 {
 	zmq_send(publisher->sockets[socket], topic, strlen(topic), body ? ZMQ_SNDMORE : 0);
 	if (body)
@@ -188,8 +189,8 @@ struct head {
 	uint64_t head;
 };
 
-static inline void send_status(struct publisher *publisher, int socket, const char *topic, uint64_t run,
-			const struct head *heads)
+static inline void send_status(struct publisher *publisher, int socket, const char *topic,
+			       uint64_t run, const struct head *heads)
 {
 	msgpack_sbuffer buffer;
 	msgpack_packer packer;
@@ -218,7 +219,8 @@ static inline void send_status(struct publisher *publisher, int socket, const ch
 
 /* The subscriber */
 
-static inline struct coretap *subscribe(const struct publisher *publisher, const char *const *topics)
+static inline struct coretap *subscribe(const struct publisher *publisher,
+					const char *const *topics)
 {
 	struct coretap *tap = NULL;
 	int err = coretap_open(publisher->address, &tap);
@@ -282,7 +284,8 @@ static inline void expect_event(struct coretap *tap, const char *topic, uint64_t
 		     got == 1 ? coretap_event_json(event, NULL) : "", topic, seq, n);
 }
 
-static inline void expect_count(const struct coretap *tap, enum coretap_counter which, uint64_t count)
+static inline void expect_count(const struct coretap *tap, enum coretap_counter which,
+				uint64_t count)
 {
 	if (coretap_count(tap, which) != count)
 		fail("counter %d is %" PRIu64 ", not %" PRIu64, which, coretap_count(tap, which),

@@ -1,4 +1,5 @@
-/* libcoretap and replay: a scripted publisher, and a ROUTER that answers from a scripted journal. */
+/* libcoretap and replay: a scripted publisher, and a ROUTER that answers from a scripted journal.
+ */
 #include "client.h"
 
 #include <pthread.h>
@@ -11,14 +12,14 @@ struct journal {
 	pthread_mutex_t lock;
 	struct message messages[MAX_JOURNAL];
 	int n;
-	int page;	     /* messages in an answer */
-	bool mute, off;	     /* gives no answer; says that it is off */
-	const char *rogue;   /* answers with these bytes */
+	int page;	   /* messages in an answer */
+	bool mute, off;	   /* gives no answer; says that it is off */
+	const char *rogue; /* answers with these bytes */
 	size_t rogue_length;
-	uint64_t last_run;   /* the current one */
-	uint64_t heads[3];   /* of mempool.added, where the runs ended; 0 = unknown */
+	uint64_t last_run; /* the current one */
+	uint64_t heads[3]; /* of mempool.added, where the runs ended; 0 = unknown */
 	unsigned int requests, hellos;
-	char topics[256];    /* of the last request */
+	char topics[256]; /* of the last request */
 	void *socket;
 	volatile bool ending;
 	pthread_t thread;
@@ -205,9 +206,8 @@ static void *serve(void *arg)
 		n = zmq_recv(socket, frame, sizeof(frame), 0);
 		pthread_mutex_lock(&journal.lock);
 		msgpack_unpacked_init(&request);
-		if (!journal.mute &&
-		    msgpack_unpack_next(&request, frame, (size_t)n, NULL) ==
-			    MSGPACK_UNPACK_SUCCESS) {
+		if (!journal.mute && msgpack_unpack_next(&request, frame, (size_t)n, NULL) ==
+					     MSGPACK_UNPACK_SUCCESS) {
 			zmq_send(socket, identity, (size_t)length, ZMQ_SNDMORE);
 			zmq_send(socket, "", 0, ZMQ_SNDMORE);
 			answer(&request.data, socket);
@@ -367,7 +367,8 @@ static void test_gone(struct publisher *publisher)
 	coretap_close(tap);
 }
 
-/* Several topics: the position shows what is missing before another topic goes on, so order holds. */
+/* Several topics: the position shows what is missing before another topic goes on, so order holds.
+ */
 static void test_order(struct publisher *publisher)
 {
 	struct coretap *tap;
@@ -503,8 +504,8 @@ static void test_off(struct publisher *publisher)
 	coretap_close(tap);
 }
 
-/* No answer: asked again each second; after five the gap is told, and then at once, until it answers
- * again. */
+/* No answer: asked again each second; after five the gap is told, and then at once, until it
+ * answers again. */
 static void test_mute(struct publisher *publisher)
 {
 	struct coretap *tap;
@@ -645,11 +646,14 @@ static struct coretap *resume(const struct publisher *publisher, const char *pat
 /* A saved position: exactly what comes after it, also within a message, also a loss. */
 static void test_position(struct publisher *publisher)
 {
-	static const char *const damaged[] = { "", "coretap position 2\n",
-					       "coretap position 1\nlow host x 1\n",
-					       "coretap position 1\nmempool.added 3\n",
-					       "coretap position 1\nlow host 5 5\nmempool.added 0\n",
-					       "coretap position 1\nlow host 5 5" };
+	static const char *const damaged[] = {
+		"",
+		"coretap position 2\n",
+		"coretap position 1\nlow host x 1\n",
+		"coretap position 1\nmempool.added 3\n",
+		"coretap position 1\nlow host 5 5\nmempool.added 0\n",
+		"coretap position 1\nlow host 5 5"
+	};
 	const struct coretap_event *event;
 	struct coretap *tap;
 	struct stat stat_;

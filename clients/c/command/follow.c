@@ -244,7 +244,9 @@ static int begin(struct follow *follow, struct pollfd fds[3])
 	if (fds[0].fd < 0 || fds[1].fd < 0) {
 		int err = fds[0].fd < 0 ? errno : -fds[1].fd;
 
-		complain("%s: %s", err == EBADMSG ? follow->position : follow->address,
+		complain("%s: %s",
+			 follow->position && err != ENOMEM && err != EMFILE ? follow->position
+									    : follow->address,
 			 coretap_strerror(-err));
 		return EXIT_OTHER;
 	}

@@ -12,7 +12,7 @@
 #include "player.h"
 
 #define PLAY_PORT (DEFAULT_PORT + 100)
-#define SETTLE_US 250000  /* for subscribers that come back after the bind */
+#define SETTLE_US 250000 /* for subscribers that come back after the bind */
 #define STATUS_US 1000000
 #define TAIL_US 2000000 /* after the last message: two statuses, so that a lost tail is filled */
 
@@ -139,12 +139,9 @@ static bool parse_options(struct play *play, int argc, char **argv, int *code,
 			  const struct subcommand *self)
 {
 	static const struct option options[] = {
-		{ "port", required_argument, NULL, 'p' },
-		{ "fast", no_argument, NULL, 'f' },
-		{ "speed", required_argument, NULL, 's' },
-		{ "stay", no_argument, NULL, 'y' },
-		{ "help", no_argument, NULL, 'h' },
-		{ 0 },
+		{ "port", required_argument, NULL, 'p' },  { "fast", no_argument, NULL, 'f' },
+		{ "speed", required_argument, NULL, 's' }, { "stay", no_argument, NULL, 'y' },
+		{ "help", no_argument, NULL, 'h' },	   { 0 },
 	};
 	char *end;
 	int option;
@@ -222,7 +219,8 @@ const struct subcommand command_play = {
 	.summary = "Publishes a recording, as coretapd would",
 	.help = "For developing subscribers without a node or root: the events of a recording "
 		"with their\n"
-		"original pauses, from a node whose label ends with -play, as a run of its own with "
+		"original pauses, from a node whose label ends with -play, as a run of its own "
+		"with "
 		"numbers\n"
 		"from 1. What the recording lacks is told as lost. Replay is answered too.\n\n"
 		"  --port N       low socket on loopback at N, high at N + 1, replay at N + 2 "

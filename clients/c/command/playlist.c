@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "../../../protocol/encode.h"
+#include "../event.h"
 #include "playlist.h"
 
 #define BLOCK_CONNECTED "validation.block_connected"
@@ -96,19 +97,39 @@ static void follow_blocks(struct blocks *blocks, const struct record *record,
 			played->n_block = blocks->last[i].played;
 }
 
+/* Recordings may come from strangers. */
+static bool can_be_played(const struct record *record, const struct message_body *message,
+			  const struct played_topic *topic)
+{
+	uint64_t missing = 0, after;
+
+	if (topic->run == message->run) {
+		if (message->seq < topic->recorded_next)
+			return false; /* a duplicate */
+		missing = message->seq - topic->recorded_next;
+	}
+	return topic->socket == record->socket && message->events.left <= UINT16_MAX &&
+	       !__builtin_add_overflow(missing, message->lost, &missing) &&
+	       !__builtin_add_overflow(missing, topic->next, &after) && after < UINT64_MAX / 2;
+}
+
 static int add_message(struct playlist *list, struct blocks *blocks, const struct record *record,
 		       size_t offset, const struct message_body *message)
 {
-	struct played_topic *topic = find_topic(list, record);
-	struct played *played, *before;
 	struct cursor events = message->events;
 	enum socket_id socket = record->socket;
+	struct played *played, *before;
+	struct played_topic *topic;
 	struct item event;
 
+	if (!topic_valid(record->topic, record->topic_length) ||
+	    (record->topic_length >= 7 && !memcmp(record->topic, "bridge.", 7)))
+		return -EBADMSG;
+	topic = find_topic(list, record);
 	if (!topic)
 		return list->n_topics == MAX_TOPICS ? -EBADMSG : -ENOMEM;
-	if (topic->run == message->run && message->seq < topic->recorded_next)
-		return -EBADMSG; /* a duplicate */
+	if (!can_be_played(record, message, topic))
+		return -EBADMSG;
 	played = add(list, socket);
 	if (!played)
 		return -ENOMEM;
@@ -231,8 +252,8 @@ void playlist_encode(const struct playlist *list, const struct played *played,
 	if (!recording_next(&list->recording, &offset, &record, &torn) ||
 	    decode_message(record.body, record.body_length, NULL, &message, reason))
 		return;
-	place = encode_message_begin(body, list->label, list->run, (uint32_t)message.pid,
-				     played->n, played->seq, played->lost);
+	place = encode_message_begin(body, list->label, list->run, (uint32_t)message.pid, played->n,
+				     played->seq, played->lost);
 	if (topic_is(&record, BLOCK_EVICTIONS)) {
 		while (cursor_element(&message.events, &event))
 			write_evictions(body, &event, played->n_block);

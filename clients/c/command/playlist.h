@@ -35,7 +35,7 @@ struct playlist {
 	char label[DECODE_MAX_LABEL + 1];
 	uint64_t run;
 	struct played *played[N_SOCKETS];
-	size_t n[N_SOCKETS];	   /* all */
+	size_t n[N_SOCKETS];	    /* all */
 	size_t n_played[N_SOCKETS]; /* published so far */
 	struct played_topic *topics;
 	size_t n_topics;

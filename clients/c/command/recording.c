@@ -48,9 +48,8 @@ static bool reserve(struct recorder *recorder, size_t bytes)
 
 int recorder_open(struct recorder *recorder, const char *path)
 {
-	*recorder = (struct recorder){
-		.fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644)
-	};
+	*recorder = (struct recorder){ .fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC,
+						  0644) };
 	if (recorder->fd < 0)
 		return -errno;
 	if (reserve(recorder, HEADING_BYTES)) {
@@ -91,8 +90,8 @@ bool recorder_flush(struct recorder *recorder)
 	size_t written = 0;
 
 	while (!recorder->error && written < recorder->used) {
-		ssize_t n = write(recorder->fd, recorder->buffer + written,
-				  recorder->used - written);
+		ssize_t n =
+			write(recorder->fd, recorder->buffer + written, recorder->used - written);
 
 		if (n < 0 && errno != EINTR)
 			recorder->error = errno;

@@ -20,7 +20,7 @@ static bool read_duration(const char *text, uint64_t *microseconds)
 		const char *unit;
 		double us;
 	} units[] = {
-		{ "", 1e6 },  { "us", 1 },    { "ms", 1e3 },   { "s", 1e6 },
+		{ "", 1e6 },   { "us", 1 },	{ "ms", 1e3 },	  { "s", 1e6 },
 		{ "m", 60e6 }, { "h", 3600e6 }, { "d", 86400e6 },
 	};
 	double number, us;

@@ -74,8 +74,10 @@ class Transaction:
         return self.left_us / 1e6 - self.entry_time if self.entry_time is not None else None
 
     def __repr__(self) -> str:
-        parts = ((k, getattr(self, k)) for k in self.__slots__)
-        return f"<Transaction {' '.join(f'{k}={v.hex() if isinstance(v, bytes) else v}' for k, v in parts if v is not None)}>"
+        values = {name: getattr(self, name) for name in self.__slots__}
+        told = (f"{name}={value.hex() if isinstance(value, bytes) else value}"
+                for name, value in values.items() if value is not None)
+        return f"<Transaction {' '.join(told)}>"
 
 
 class Bucket(NamedTuple):

@@ -53,8 +53,8 @@ class _Link:
                 (zmq.RCVHWM, self.backlog), (zmq.LINGER, 0), (zmq.IPV6, 1),
                 # A restarted coretapd waits 250 ms before its first event: be back by then.
                 (zmq.RECONNECT_IVL, 50), (zmq.HANDSHAKE_IVL, 3000),
-                # No heartbeats: with them libzmq up to 4.3.5 aborts the process when the high-water
-                # mark is reached ("_input_stopped", libzmq issue 3937). Status and silence tell.
+                # No heartbeats: with them libzmq (4.3.4) may abort the process once the high-water
+                # mark was reached (zeromq/libzmq#3937). The status tells silence as well.
                 (zmq.TCP_KEEPALIVE, 1), (zmq.TCP_KEEPALIVE_IDLE, 10),
                 (zmq.TCP_KEEPALIVE_INTVL, 5), (zmq.TCP_KEEPALIVE_CNT, 3),
                 (zmq.MAXMSGSIZE, MAX_LENGTH)):

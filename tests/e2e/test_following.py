@@ -1,0 +1,659 @@
+"""Which process is followed: among several of one binary, by number, by PID file, in a container,
+behind symbolic links, through upgrades and restarts; and never one that only has the number."""
+import ctypes
+import glob
+import json
+import os
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
+from harness import (FAKE_NODE, ROOT, Bridge, FakeNode, Subscriber, TestCase, main, need_root,
+                     semaphores, tool, wait_until)
+
+NO_TRACEPOINTS = 3
+SYS_CLONE3 = 435
+
+
+def spawn_as(pid, *argv):
+    """Starts a program under a process number of our choice, which nobody has."""
+    libc = ctypes.PyDLL(None, use_errno=True)  # holds the interpreter's lock across the clone
+    numbers = (ctypes.c_int32 * 1)(pid)
+    args = struct.pack("<11Q", 0, 0, 0, 0, signal.SIGCHLD, 0, 0, 0, ctypes.addressof(numbers), 1, 0)
+    buffer = ctypes.create_string_buffer(args, len(args))
+    got = libc.syscall(SYS_CLONE3, buffer, ctypes.c_size_t(len(args)))
+    if got == 0:
+        try:
+            os.execv(argv[0], argv)
+        finally:
+            os._exit(127)
+    if got != pid:
+        raise OSError(ctypes.get_errno(), f"process number {pid}: {got}")
+    return got
+
+
+def end(pid):
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+
+
+def of_pid(sub, pid, topic="mempool.removed"):
+    return [e for e in sub.of(topic) if e.pid == pid]
+
+
+class Case(TestCase):
+    def setUp(self):
+        need_root()
+        directory = tempfile.TemporaryDirectory(prefix="coretap following ")
+        self.addCleanup(directory.cleanup)
+        self.directory = os.path.realpath(directory.name)
+
+    def path(self, *names):
+        return os.path.join(self.directory, *names)
+
+    def binary(self, *names):
+        path = self.path(*(names or ("node",)))
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        return shutil.copy(FAKE_NODE, path)
+
+    def check_lives(self, sub, *pids):
+        """Each told as started before its first event and as exited after its last; nobody else."""
+        told = [(e.topic, e.pid) for e in sub.events if e.topic.startswith("node.")]
+        expected = [(topic, pid) for pid in pids for topic in ("node.started", "node.exited")]
+        alive = None
+        if told[0][0] == "node.exited":  # started before there was a subscriber
+            del expected[0]
+            alive = pids[0]
+        self.assertEqual(told, expected)
+        for event in sub.events:
+            if event.topic == "node.started":
+                alive = event.pid
+            elif event.topic != "node.exited":
+                self.assertIn(event.pid, pids)
+                # The other socket's events come on their own way.
+                if event.topic.startswith(("mempool", "validation", "block")):
+                    self.assertEqual(event.pid, alive)
+        self.check_stream(sub)
+
+    def run_one(self, sub, binary, count=200, **keywords):
+        """A node from its start to its end; everything that it fires arrives."""
+        before = sub.count.get("mempool.removed", 0)
+        with FakeNode("burst", count, "--wait", "--linger", 100, binary=binary, **keywords) as node:
+            fired = node.finish(20)
+        self.assertEqual(fired, {"mempool.removed": count})
+        sub.wait_count("mempool.removed", before + count, 10)
+        wait_until(lambda: of_pid(sub, node.pid, "node.exited"), 5, "node.exited")
+        self.assertEqual(len(of_pid(sub, node.pid)), count)
+        return node.pid
+
+
+class TwoNodes(Case):
+    """Two nodes of one binary, a coretapd each."""
+
+    def check(self, selector, *options):
+        binary = self.binary()
+        args = ("burst", 3000, "--rate", 6000, "--wait-signal", "--hold")
+        with FakeNode(*args, binary=binary) as one, FakeNode(*args, binary=binary) as two:
+            with Bridge(*selector(one, "one"), *options, binary=None) as first:
+                self.assertEqual({k for k, v in semaphores(two.pid, binary).items() if v}, set())
+                self.assertGreater(semaphores(one.pid, binary)["mempool.removed"], 0)
+                with Bridge(*selector(two, "two"), *options, binary=None) as second, \
+                        Subscriber(first) as sub_one, Subscriber(second) as sub_two:
+                    raised = semaphores(one.pid, binary)
+                    self.assertEqual(semaphores(two.pid, binary), raised)
+                    sub_one.wait_status()
+                    sub_two.wait_status()
+                    one.process.send_signal(signal.SIGUSR1)
+                    two.process.send_signal(signal.SIGUSR1)
+                    for sub, node in ((sub_one, one), (sub_two, two)):
+                        sub.wait_count("mempool.removed", 3000)
+                        wait_until(lambda: sub.status("low")["counters"]["mempool.removed"]["fired"]
+                                   == 3000, 5, "its own firings in the counters")
+                        self.assertEqual(sub.status("low")["pid"], node.pid)
+                        self.assertEqual({e.pid for e in sub.of("mempool.removed")}, {node.pid})
+                        self.check_stream(sub)
+                        self.assertEqual(sub.lost, {})
+                    # One that ends leaves the other as it is.
+                    first.stop()
+                    wait_until(lambda: not any(semaphores(one.pid, binary).values()), 10,
+                               "semaphores of the first at 0")
+                    self.assertEqual(semaphores(two.pid, binary), raised)
+            for node in (one, two):
+                self.assertEqual(node.stop(), {"mempool.removed": 3000})
+
+    def by_pid(self, node, _):
+        return "--pid", node.pid
+
+    def by_file(self, node, name):
+        path = self.path(name + ".pid")
+        with open(path, "w") as f:
+            f.write(f"{node.pid}\n")
+        return "--pid-file", path
+
+    def by_datadir(self, node, name):
+        os.makedirs(self.path(name, "regtest"), exist_ok=True)
+        with open(self.path(name, "regtest", "bitcoind.pid"), "w") as f:
+            f.write(f"{node.pid}\n")
+        return "--datadir", self.path(name)
+
+    def test_by_pid(self):
+        self.check(self.by_pid)
+
+    def test_by_pid_file(self):
+        self.check(self.by_file)
+
+    def test_by_datadir(self):
+        self.check(self.by_datadir)
+
+    def test_with_perf_links(self):
+        self.check(self.by_pid, "--without", "multi")
+
+
+class Files(Case):
+    """--pid-file and --datadir follow whatever process the file names."""
+
+    def write(self, path, pid):
+        """As a node does: the file is there only with its content."""
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path + ".tmp", "w") as f:
+            f.write(f"{pid}\n")
+        os.rename(path + ".tmp", path)
+
+    def restarts(self, option, value, pid_file, binaries):
+        pids, count = [], 0
+        with FakeNode("burst", 1, "--wait", "--hold", binary=binaries[0]) as bystander:
+            node = FakeNode("burst", 500, "--wait-signal", "--hold", binary=binaries[0])
+            self.write(pid_file, node.pid)
+            with Bridge(option, value, binary=None) as bridge, Subscriber(bridge) as sub:
+                sub.wait_status()
+                node.process.send_signal(signal.SIGUSR1)
+                for k in range(len(binaries)):
+                    with node:
+                        count += 500
+                        sub.wait_count("mempool.removed", count)
+                        pids.append(node.pid)
+                        self.assertEqual(len(of_pid(sub, node.pid)), 500)
+                        node.kill()
+                    wait_until(lambda: of_pid(sub, node.pid, "node.exited"), 5, "node.exited")
+                    if k % 2:
+                        os.unlink(pid_file)  # an orderly end
+                        time.sleep(1.2)
+                    if k + 1 < len(binaries):
+                        node = FakeNode("burst", 500, "--wait", "--hold", binary=binaries[k + 1])
+                        self.write(pid_file, node.pid)
+                self.check_account(sub, {"mempool.removed": count})
+                self.check_lives(sub, *pids)
+                self.assertEqual(sub.lost, {})
+            self.assertFalse(any(semaphores(bystander.pid, binaries[0]).values()))
+            self.assertEqual(bystander.stop(), {})
+
+    def test_pid_file(self):
+        self.restarts("--pid-file", self.path("node.pid"), self.path("node.pid"),
+                      [self.binary()] * 4)
+
+    def test_datadir(self):
+        self.restarts("--datadir", self.path("data"), self.path("data", "regtest", "bitcoind.pid"),
+                      [self.binary()] * 3)
+
+    def test_upgrade_elsewhere(self):
+        """The next node runs from another file: its own notes are used."""
+        self.restarts("--pid-file", self.path("node.pid"), self.path("node.pid"),
+                      [self.binary("29", "node"), self.binary("30", "node"),
+                       self.binary("31", "node")])
+
+    def test_stale_file(self):
+        """After kill -9 the file stays, and its number may come back as another program's."""
+        binary, pid_file = self.binary(), self.path("node.pid")
+        with FakeNode("burst", 100, "--wait-signal", "--hold", binary=binary) as node:
+            self.write(pid_file, node.pid)
+            with Bridge("--pid-file", pid_file, binary=None) as bridge, Subscriber(bridge) as sub:
+                sub.wait_status()
+                node.process.send_signal(signal.SIGUSR1)
+                sub.wait_count("mempool.removed", 100)
+                node.kill()
+                wait_until(lambda: sub.of("node.exited"), 5, "node.exited")
+                stranger = spawn_as(node.pid, "/bin/sleep", "60")
+                try:
+                    time.sleep(2.5)
+                    self.assertIsNone(sub.status("low")["pid"])
+                finally:
+                    end(stranger)
+                self.check_lives(sub, node.pid)
+                lines = bridge.log().count("error")
+                with FakeNode("burst", 100, "--wait", "--hold", binary=binary) as late:
+                    self.write(pid_file, late.pid)
+                    sub.wait_count("mempool.removed", 200)
+                    late.stop()
+                wait_until(lambda: len(sub.of("node.exited")) == 2, 5, "node.exited")
+                self.check_lives(sub, node.pid, late.pid)
+                self.assertLessEqual(lines, 1, "the log is filled")
+
+
+class RecycledNumber(Case):
+    def test_another_program(self):
+        """Not told as started, though it has the node's number."""
+        binary = self.binary()
+        with Bridge(binary=binary) as bridge, Subscriber(bridge) as sub:
+            sub.wait_status()
+            with FakeNode("burst", 200, "--wait", "--hold", binary=binary) as node:
+                sub.wait_count("mempool.removed", 200)
+                node.kill()
+            stranger = spawn_as(node.pid, "/bin/sleep", "60")
+            try:
+                wait_until(lambda: sub.of("node.exited"), 5, "node.exited")
+                time.sleep(2.2)
+                self.assertIsNone(sub.status("low")["pid"])
+                self.check_lives(sub, node.pid)
+                late = self.run_one(sub, binary)
+            finally:
+                end(stranger)
+            self.check_lives(sub, node.pid, late)
+
+    def test_unnoticed(self):
+        """While the bridge could not look, the node died and its number was taken."""
+        binary = self.binary()
+        with Bridge(binary=binary) as bridge, Subscriber(bridge) as sub:
+            sub.wait_status()
+            with FakeNode("burst", 200, "--wait", "--hold", binary=binary) as node:
+                sub.wait_count("mempool.removed", 200)
+                bridge.send(signal.SIGSTOP)
+                node.kill()
+            stranger = spawn_as(node.pid, "/bin/sleep", "60")
+            try:
+                bridge.send(signal.SIGCONT)
+                wait_until(lambda: sub.of("node.exited"), 5, "node.exited")
+                time.sleep(1.2)
+                self.check_lives(sub, node.pid)
+            finally:
+                end(stranger)
+
+    def test_the_next_node(self):
+        """The node itself again, under the same number: two lives."""
+        binary = self.binary()
+        with Bridge(binary=binary) as bridge, Subscriber(bridge) as sub:
+            sub.wait_status()
+            with FakeNode("burst", 200, "--wait", "--hold", binary=binary) as node:
+                sub.wait_count("mempool.removed", 200)
+                node.kill()
+            again = spawn_as(node.pid, binary, "burst", "300", "--wait", "--hold")
+            try:
+                sub.wait_count("mempool.removed", 500)
+            finally:
+                end(again)
+            wait_until(lambda: len(sub.of("node.exited")) == 2, 5, "two node.exited")
+            self.check_lives(sub, node.pid, node.pid)
+            self.check_account(sub, {"mempool.removed": 500})
+
+    def test_by_number(self):
+        """--pid means one process, not its number."""
+        binary = self.binary()
+        with FakeNode("burst", 200, "--wait-signal", "--hold", binary=binary) as node:
+            with Bridge("--pid", node.pid, binary=None) as bridge, Subscriber(bridge) as sub:
+                sub.wait_status()
+                node.process.send_signal(signal.SIGUSR1)
+                sub.wait_count("mempool.removed", 200)
+                bridge.send(signal.SIGSTOP)
+                node.kill()
+                again = spawn_as(node.pid, binary, "burst", "300", "--wait", "--hold")
+                try:
+                    bridge.send(signal.SIGCONT)
+                    self.assertEqual(bridge.process.wait(10), 0)
+                finally:
+                    end(again)
+                self.assertLessEqual(len(sub.of("node.started")), 1)
+
+
+class Paths(Case):
+    def test_spaces_and_signs(self):
+        binary = self.binary("a b", "node (deleted)", "bitcoin \"qt\" — 1")
+        with Bridge(binary=binary) as bridge, Subscriber(bridge) as sub:
+            sub.wait_status()
+            pids = [self.run_one(sub, binary) for _ in range(2)]
+            self.check_lives(sub, *pids)
+            self.assertEqual({e["binary"] for e in sub.of("node.started")}, {binary})
+
+    def switched(self, link, starts, *, running):
+        """The operator's path leads elsewhere from now on."""
+        first, second, third = (self.binary(v, "bin", "node") for v in ("29", "30", "31"))
+        pids = []
+
+        def switch(version):
+            os.symlink(starts.format(version), self.path("new"))
+            os.rename(self.path("new"), self.path(link))
+        switch("29")
+        named = self.path(link, "bin", "node") if link == "current" else self.path(link)
+        old = FakeNode("burst", 1000, "--rate", 1000, "--wait-signal", "--hold", binary=named) \
+            if running else None
+        with Bridge(binary=named) as bridge, Subscriber(bridge) as sub:
+            sub.wait_status()
+            if old:
+                with old:
+                    old.process.send_signal(signal.SIGUSR1)
+                    wait_until(lambda: sub.count.get("mempool.removed"), what="events")
+                    switch("30")
+                    sub.wait_count("mempool.removed", 1000)
+                    pids.append(old.pid)
+                    self.assertEqual(old.stop(), {"mempool.removed": 1000})
+                wait_until(lambda: sub.of("node.exited"), 5, "node.exited")
+            else:
+                pids.append(self.run_one(sub, named))
+                switch("30")
+            time.sleep(1.5)
+            pids.append(self.run_one(sub, named))
+            switch("31")
+            time.sleep(1.5)
+            pids.append(self.run_one(sub, named))
+            # What is now named is also watched where it lies.
+            shutil.copy(FAKE_NODE, third + ".new")
+            os.rename(third + ".new", third)
+            time.sleep(1.5)
+            pids.append(self.run_one(sub, named))
+            self.check_lives(sub, *pids)
+            self.assertEqual([e["binary"] for e in sub.of("node.exited")],
+                             [first, second, third, third])
+
+    def test_symlink_to_the_binary(self):
+        self.switched("node", "{}/bin/node", running=False)
+
+    def test_symlink_to_the_binary_of_a_running_node(self):
+        self.switched("node", "{}/bin/node", running=True)
+
+    def test_symlink_to_the_directory(self):
+        self.switched("current", "{}", running=False)
+
+    def test_symlink_to_the_directory_of_a_running_node(self):
+        self.switched("current", "{}", running=True)
+
+    def test_deleted_binary(self):
+        """What runs goes on; the file that comes in its place is attached."""
+        binary = self.binary()
+        with FakeNode("burst", 2000, "--rate", 1000, "--wait-signal", "--hold",
+                      binary=binary) as node, \
+                Bridge(binary=binary) as bridge, Subscriber(bridge) as sub:
+            sub.wait_status()
+            node.process.send_signal(signal.SIGUSR1)
+            wait_until(lambda: sub.count.get("mempool.removed"), what="events")
+            os.unlink(binary)
+            sub.wait_count("mempool.removed", 2000)
+            fired = node.stop()
+            self.check_account(sub, fired)
+            wait_until(lambda: sub.of("node.exited"), 5, "node.exited")
+            self.binary()
+            time.sleep(1.5)
+            pids = [node.pid, self.run_one(sub, binary)]
+            self.check_lives(sub, *pids)
+
+    def test_wrapper(self):
+        """A program that becomes the node, as `bitcoin -m node` does: one life, one number."""
+        node, wrapper = self.binary("libexec", "bitcoin-node"), self.path("bitcoin")
+        with open(wrapper, "w") as f:
+            f.write(f'#!/bin/sh\nsleep 0.3\nexec "{node}" "$@"\n')
+        os.chmod(wrapper, 0o755)
+        code = subprocess.run([tool("coretapd"), "--check", "--binary", wrapper],
+                              stderr=subprocess.DEVNULL).returncode
+        self.assertEqual(code, NO_TRACEPOINTS)
+        with Bridge(binary=node) as bridge, Subscriber(bridge) as sub:
+            sub.wait_status()
+            pids = [self.run_one(sub, wrapper) for _ in range(2)]
+            self.check_lives(sub, *pids)
+            self.assertEqual({e["binary"] for e in sub.of("node.started")}, {node})
+
+
+class Containers(Case):
+    """A node with its own mounts and process numbers, on an overlay."""
+
+    def root(self, name):
+        """What the container's layers hold: the node, and the libraries that it wants."""
+        lower = self.path(name, "lower")
+        for directory in ("lower/opt/bitcoin core", "lower/proc", "upper", "work", "merged"):
+            os.makedirs(self.path(name, directory))
+        shutil.copy(FAKE_NODE, os.path.join(lower, "opt/bitcoin core/node"))
+        out = subprocess.run(["ldd", FAKE_NODE], capture_output=True, text=True).stdout
+        for word in out.split():
+            if word.startswith("/"):
+                os.makedirs(lower + os.path.dirname(word), exist_ok=True)
+                shutil.copy(word, lower + word)
+        return self.path(name)
+
+    def start(self, root, *args):
+        script = ('cd "$1" && shift && mount -t overlay overlay merged '
+                  '-o lowerdir=lower,upperdir=upper,workdir=work && '
+                  'exec chroot merged "/opt/bitcoin core/node" "$@"')
+        node = FakeNode("-c", script, "sh", root, *args, binary="sh",
+                        prefix=("unshare", "-mpf", "--kill-child"))
+
+        def inside():
+            if node.process.poll() is not None:
+                self.skipTest("no overlay in a mount namespace here")
+            with open(f"/proc/{node.pid}/task/{node.pid}/children") as f:
+                children = f.read().split()
+            if children and os.readlink(f"/proc/{children[0]}/exe").endswith("core/node"):
+                return int(children[0])
+            return None
+        try:
+            pid = wait_until(inside, 5, "the node in its container")
+        except BaseException:
+            node.kill()
+            raise
+        return node, pid
+
+    def test_by_number(self):
+        for selector in ("--pid", "--pid-file"):
+            with self.subTest(selector=selector):
+                node, pid = self.start(self.root(selector), "burst", 1000, "--wait-signal",
+                                       "--hold")
+                path = self.path("pid")
+                with open(path, "w") as f:
+                    f.write(str(pid))
+                with node, Bridge(selector, pid if selector == "--pid" else path,
+                                  binary=None) as bridge, Subscriber(bridge) as sub:
+                    sub.wait_status()
+                    os.kill(pid, signal.SIGUSR1)
+                    sub.wait_count("mempool.removed", 1000)
+                    self.assertEqual({e.pid for e in sub.events}, {pid})
+                    node.kill()
+                    wait_until(lambda: sub.of("node.exited"), 5, "node.exited")
+                    self.assertTrue(sub.of("node.exited")[0]["binary"].endswith(
+                        "/opt/bitcoin core/node"))
+                    self.check_lives(sub, pid)
+
+    def test_from_outside(self):
+        """The layer's file as the host sees it: what an overlay runs is that file."""
+        root = self.root("c")
+        binary = os.path.join(root, "lower/opt/bitcoin core/node")
+        with Bridge(binary=binary) as bridge, Subscriber(bridge) as sub:
+            sub.wait_status()
+            pids = []
+            for k in range(2):
+                node, pid = self.start(root, "burst", 500, "--wait", "--hold")
+                with node:
+                    pids.append(pid)
+                    sub.wait_count("mempool.removed", 500 * (k + 1))
+                    node.kill()
+                wait_until(lambda: of_pid(sub, pid, "node.exited"), 5, "node.exited")
+            self.check_lives(sub, *pids)
+
+    def alone(self):
+        """Without an option there must be one node on the whole machine."""
+        def one():
+            return subprocess.run([tool("coretapd"), "--check"],
+                                  stderr=subprocess.DEVNULL).returncode == 0
+        try:
+            wait_until(one, 20)
+        except AssertionError:
+            self.skipTest("other nodes run on this machine")
+
+    def test_without_an_option(self):
+        """Found, and found again in its next container, whose file is another one."""
+        node, pid = self.start(self.root("one"), "burst", 500, "--wait-signal", "--hold")
+        with node:
+            self.alone()
+            with Bridge(binary=None) as bridge, Subscriber(bridge) as sub:
+                sub.wait_status()
+                os.kill(pid, signal.SIGUSR1)
+                sub.wait_count("mempool.removed", 500)
+                node.kill()
+                pids = [pid]
+                wait_until(lambda: sub.of("node.exited"), 5, "node.exited")
+                for name, k in (("two", 2), ("three", 3)):
+                    following, pid = self.start(self.root(name), "burst", 500, "--wait", "--hold")
+                    pids.append(pid)
+                    with following:
+                        sub.wait_count("mempool.removed", 500 * k)
+                        following.kill()
+                    wait_until(lambda: of_pid(sub, pid, "node.exited"), 5, "node.exited")
+                self.assertEqual(sub.lost, {})
+                self.check_lives(sub, *pids)
+
+    def test_upgraded_elsewhere_without_an_option(self):
+        old, new = self.binary("old", "bitcoind"), self.binary("new", "bitcoind")
+        with FakeNode("burst", 300, "--wait-signal", "--hold", binary=old) as node:
+            self.alone()
+            with Bridge(binary=None) as bridge, Subscriber(bridge) as sub:
+                sub.wait_status()
+                node.process.send_signal(signal.SIGUSR1)
+                sub.wait_count("mempool.removed", 300)
+                node.kill()
+                with FakeNode("burst", 300, "--wait", "--hold", binary=new) as late:
+                    sub.wait_count("mempool.removed", 600)
+                    late.kill()
+                wait_until(lambda: len(sub.of("node.exited")) == 2, 5, "node.exited")
+                self.check_lives(sub, node.pid, late.pid)
+                self.assertEqual([e["binary"] for e in sub.of("node.exited")], [old, new])
+
+
+class Rounds(Case):
+    """Killed and restarted under load on both sockets: every firing accounted for, and credited to
+    the process that fired it."""
+
+    def ledger(self, book):
+        """The program that wrote it can read it."""
+        for program in (FAKE_NODE, self.path("reader")):
+            done = subprocess.run([program, "ledger", book], capture_output=True, text=True)
+            if done.returncode == 0:
+                fired = json.loads(done.stdout.splitlines()[-1])["fired"]
+                return {k.replace(":", "."): v for k, v in fired.items() if v}
+        raise AssertionError(done.stderr)
+
+    def rounds(self, sub, gaps, replace=None):
+        lives = []
+        for k, gap in enumerate(gaps):
+            book = self.path(f"ledger{k}")
+            with FakeNode("run", "--coins", "--rate", 3000, "--block-interval", 1, "--seed", k,
+                          "--ledger", book, binary=self.path("node")) as node:
+                wait_until(lambda: len(of_pid(sub, node.pid)) > 200, 20, "removals")
+                if k == 2 and replace:
+                    replace()
+                time.sleep(0.7)
+                node.kill()
+            lives.append((node.pid, self.ledger(book)))
+            time.sleep(gap)
+        return lives
+
+    def check_rounds(self, sub, lives):
+        wait_until(lambda: len(sub.of("node.exited")) == len(lives), 10, "node.exited")
+        time.sleep(1.2)
+        self.check_lives(sub, *[pid for pid, _ in lives])
+        self.assertEqual(sub.lost, {})
+        for pid, fired in lives:
+            self.assertGreater(sum(fired.values()), 1000)
+            # The ledger counts after the firing: the one that the kill fell into may lack.
+            got = {}
+            for event in sub.events:
+                if event.pid == pid and not event.topic.startswith(("node.", "block.")):
+                    got[event.topic] = got.get(event.topic, 0) + 1
+            surplus = {t: got.get(t, 0) - fired.get(t, 0) for t in {*got, *fired}}
+            self.assertTrue(all(v in (0, 1) for v in surplus.values()), surplus)
+            self.assertLessEqual(sum(surplus.values()), 1, surplus)
+
+    def other_build(self, path):
+        """The same node from another compilation: other code at every place."""
+        sources = glob.glob(os.path.join(ROOT, "tests", "fake_node", "*.c"))
+        subprocess.run([os.environ.get("CC", "gcc"), "-std=gnu11", "-O1", "-DFAKE_NODE_ABI=29",
+                        *sources, "-o", path, "-lpthread", "-lm"], check=True)
+
+    def test_five_kills_and_a_replacement(self):
+        binary = self.binary()
+        self.other_build(self.path("next"))
+        shutil.copy(self.path("next"), self.path("reader"))
+        with Bridge(binary=binary, sanitized=False) as bridge, Subscriber(bridge) as sub:
+            sub.wait_status()
+            lives = self.rounds(sub, (0, 0.3, 0, 1, 5, 0),
+                                lambda: os.rename(self.path("next"), binary))
+            self.check_rounds(sub, lives)
+
+    def test_five_kills_with_perf_links(self):
+        binary = self.binary()
+        with Bridge("--without", "multi", binary=binary, sanitized=False) as bridge, \
+                Subscriber(bridge) as sub:
+            sub.wait_status()
+            self.check_rounds(sub, self.rounds(sub, (0, 0.2, 0, 0.5, 0)))
+
+
+class OneProcessor(Case):
+    """Many at work on one processor, each preempted in the middle of its events: what one wrote is
+    never in another's."""
+
+    def check_payloads(self, sub, pid, threads, count, size):
+        seen = set()
+        pattern = bytes((7 * k + pid) & 255 for k in range(size))
+        for event in of_pid(sub, pid, "net.inbound_message"):
+            index, thread = struct.unpack("<QI", event["data"][:12])
+            self.assertEqual((event["peer_id"], event["size"], len(event["data"])),
+                             (index, size, size))
+            self.assertEqual(event["data"][12:], pattern[12:], f"{pid}: {thread}, {index}")
+            seen.add((thread, index))
+        self.assertEqual(seen, {(t, i) for t in range(threads) for i in range(count // threads)})
+
+    def prefix(self):
+        return "taskset", "-c", str(min(os.sched_getaffinity(0)))
+
+    def test_four_threads(self):
+        for without in ("", "multi", "sleepable", "dynptr"):
+            args = ["--without", without] if without else []
+            with self.subTest(without=without), \
+                    Bridge("--payload", "full", *args, binary=self.binary(), sanitized=False) \
+                    as bridge, Subscriber(bridge) as sub:
+                sub.wait_status()
+                with FakeNode("burst", 8000, "--probe", "message", "--size", 4000, "--threads", 4,
+                              "--wait", binary=self.path("node"), prefix=self.prefix()) as node:
+                    fired = node.finish()
+                sub.wait_ledger(fired)
+                self.check_account(sub, fired)
+                self.assertEqual(sub.lost, {})
+                self.check_payloads(sub, node.pid, 4, 8000, 4000)
+
+    def test_four_processes(self):
+        """A bridge for each; all fire at the same time."""
+        binary = self.binary()
+        args = ("burst", 1500, "--probe", "message", "--size", 5000, "--wait-signal", "--hold")
+        nodes = [FakeNode(*args, binary=binary, prefix=self.prefix()) for _ in range(4)]
+        bridges, subs = [], []
+        try:
+            for node in nodes:
+                wait_until(lambda: os.stat(f"/proc/{node.pid}/exe").st_ino ==
+                           os.stat(binary).st_ino, 5, "the node")
+                bridges.append(Bridge("--payload", "full", "--pid", node.pid, binary=None,
+                                      sanitized=False))
+                subs.append(Subscriber(bridges[-1]).wait_status())
+            for node in nodes:
+                node.process.send_signal(signal.SIGUSR1)
+            for sub, node in zip(subs, nodes):
+                sub.wait_count("net.inbound_message", 1500)
+                self.assertEqual({e.pid for e in sub.events}, {node.pid})
+                self.check_payloads(sub, node.pid, 1, 1500, 5000)
+                self.check_stream(sub)
+                self.assertEqual(sub.lost, {})
+                self.assertEqual(node.stop(), {"net.inbound_message": 1500})
+        finally:
+            for thing in (*subs, *bridges, *nodes):
+                thing.__exit__(None) if isinstance(thing, Bridge) else thing.__exit__()
+
+
+if __name__ == "__main__":
+    main()
