@@ -35,6 +35,7 @@ static struct {
 	struct cause causes[MAX_CAUSES];
 	char prefix[300];
 	atomic_int level;
+	bool limited; /* a loop runs */
 } state = { .lock = PTHREAD_MUTEX_INITIALIZER, .level = LOG_LEVEL_INFO };
 
 /* Whether stderr is a stream to the journal. The variables alone do not tell: children of a service
@@ -154,6 +155,7 @@ static void causes_end(bool all)
 
 void log_tick(void)
 {
+	state.limited = true;
 	causes_end(false);
 }
 
@@ -182,7 +184,7 @@ static bool cause_take(enum log_level level, const char *fmt, const char *text)
 		cause_end(c);
 	if (!c->fmt)
 		*c = (struct cause){ .fmt = fmt, .since = now, .level = level };
-	if (c->told < MAX_LINES) {
+	if (c->told < MAX_LINES || !state.limited) {
 		c->told++;
 		return true;
 	}

@@ -44,6 +44,11 @@ int main(void)
 
 	if (!file || dup2(fileno(file), STDERR_FILENO) < 0)
 		return 1;
+	/* At a start nothing is withheld. */
+	for (int i = 0; i < 100; i++)
+		log_info("listed %d", i);
+	CHECK(count("listed") == 100);
+	log_tick();
 	/* One cause of many lines: ten are told, the rest counted. Others are not touched. */
 	for (int i = 0; i < 1000; i++)
 		say(i);
