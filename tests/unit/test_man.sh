@@ -49,6 +49,14 @@ man_options <bridge/man/coretapd.8 >"$work/man"
 "$build/coretapd" --help | help_options >"$work/real"
 same test_man.coretapd "coretapd --help"
 
+sed -n 's/^\([a-z][a-z-]*\):.*/\1/p' bridge/man/coretap.conf.5 >"$work/keys"
+if [ -s "$work/keys" ] && ! grep -vxFf "$work/real" "$work/keys"; then
+	echo "PASS test_man.coretap.conf"
+else
+	echo "FAIL test_man.coretap.conf: keys that are no options"
+	fail=1
+fi
+
 commands=$("$build/coretap" --help | sed -n 's/^  \([a-z]*\)  .*/\1/p')
 sed -n 's/^\.Ss coretap \([a-z]*\)$/\1/p' clients/c/man/coretap.1 >"$work/man"
 echo "$commands" | tr ' ' '\n' >"$work/real"

@@ -7,7 +7,7 @@
 
 static const struct subcommand *const subcommands[] = {
 	&command_tail, &command_evictions, &command_watch,  &command_top,    &command_record,
-	&command_play, &command_topics,	   &command_probes, &command_doctor,
+	&command_play, &command_topics,	   &command_probes, &command_doctor, &command_keygen,
 };
 
 #define N_SUBCOMMANDS (sizeof(subcommands) / sizeof(subcommands[0]))

@@ -662,6 +662,8 @@ static int run(const struct subcommand *self, int argc, char **argv)
 {
 	static const struct option options[] = {
 		{ "address", required_argument, NULL, 'a' },
+		{ "curve-server", required_argument, NULL, 'S' },
+		{ "curve-secret", required_argument, NULL, 'K' },
 		{ "once", no_argument, NULL, 'o' },
 		{ "help", no_argument, NULL, 'h' },
 		{ 0 },
@@ -676,6 +678,12 @@ static int run(const struct subcommand *self, int argc, char **argv)
 		switch (option) {
 		case 'a':
 			follow.address = optarg;
+			break;
+		case 'S':
+			follow.curve_server = optarg;
+			break;
+		case 'K':
+			follow.curve_secret = optarg;
 			break;
 		case 'o':
 			once = true;
@@ -737,7 +745,10 @@ const struct subcommand command_top = {
 		"picture, Ctrl-L draws it anew.\n\n"
 		"  --once         print one picture, as text, and end\n"
 		"  --address A    tcp://HOST:PORT or ipc:///run/coretap/NAME\n"
-		"                 (" CORETAP_DEFAULT_ADDRESS ")\n\n"
+		"                 (" CORETAP_DEFAULT_ADDRESS ")\n"
+		"  --curve-server FILE, --curve-secret FILE\n"
+		"                 coretapd's public key and one's own secret key, for encrypted "
+		"connections\n\n"
 		"With --once it ends with 1 when no coretapd is heard within 10 s.\n",
 	.run = run,
 };
