@@ -189,7 +189,7 @@ static bool cause_take(enum log_level level, const char *fmt, const char *text)
 		return true;
 	}
 	c->withheld++;
-	snprintf(c->last, sizeof(c->last), "%s", text);
+	snprintf(c->last, sizeof(c->last), "%.*s", (int)sizeof(c->last) - 1, text);
 	return false;
 }
 
