@@ -173,6 +173,8 @@ static int sockets_bind(struct bridge *b)
 		err = metrics_open(&b->metrics, b->options->metrics, b);
 	if (!err)
 		return bridge_watch(b, replay_fd(b->replay)) ||
+				       bridge_watch(b, publisher_fd(b->publisher, SOCKET_LOW)) ||
+				       bridge_watch(b, publisher_fd(b->publisher, SOCKET_HIGH)) ||
 				       bridge_watch(b, publisher_admit_fd(b->publisher)) ||
 				       bridge_watch(b, b->metrics ? metrics_fd(b->metrics) : -1)
 			       ? EXIT_OTHER
@@ -598,6 +600,7 @@ static void settle(struct bridge *b)
 	while (!b->stopping && clock_ns(CLOCK_MONOTONIC) < b->settled_ns) {
 		bool more = publisher_admit(b->publisher);
 
+		publisher_attend(b->publisher);
 		more |= replay_serve(b->replay, b);
 		if (!more)
 			nap(5000000);
@@ -655,6 +658,7 @@ void bridge_run(struct bridge *b)
 			b->next_status_ns = now + STATUS_PERIOD_NS;
 		}
 		more |= replay_serve(b->replay, b);
+		publisher_attend(b->publisher);
 		more |= publisher_admit(b->publisher);
 		if (b->metrics_due)
 			more |= b->metrics_due = metrics_serve(b->metrics);

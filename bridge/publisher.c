@@ -145,6 +145,25 @@ int publisher_bind(struct publisher *p, void *socket, const char *const endpoint
 	return err;
 }
 
+void publisher_attend(struct publisher *p)
+{
+	for (enum socket_id id = 0; id < N_SOCKETS; id++) {
+		int events;
+		size_t len = sizeof(events);
+
+		zmq_getsockopt(p->sockets[id], ZMQ_EVENTS, &events, &len);
+	}
+}
+
+int publisher_fd(struct publisher *p, enum socket_id id)
+{
+	int fd = -1;
+	size_t len = sizeof(fd);
+
+	zmq_getsockopt(p->sockets[id], ZMQ_FD, &fd, &len);
+	return fd;
+}
+
 bool publisher_admit(struct publisher *p)
 {
 	return p->access && access_serve(p->access);

@@ -619,6 +619,8 @@ tracepoints:
                 with FakeNode("burst", 200, "--probe", "message", "--size", size, "--wait") as node:
                     node.finish()
                 sub.wait_count("raw.message", 200)
+                if not args:
+                    sub.wait_count("net.inbound_message", 200)
                 events = sub.of("raw.message")
                 self.assertEqual(len(events), 200)
                 self.assertEqual(len(sub.of("net.inbound_message")), 0 if args else 200)
