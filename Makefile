@@ -29,6 +29,8 @@ all: $(addprefix $(BUILD)/,coretapd coretap libcoretap.a libcoretap.so coretap.p
 
 .PHONY: bench-node all unit sanitized deps deps-js check test test-node demo bench install uninstall dist deb clean format docs
 
+FORCE:
+
 # ---- the kernel side ----
 
 $(BUILD)/coretap.bpf.o: bpf/coretap.bpf.c bpf/record.h | $(BUILD)
@@ -63,7 +65,8 @@ $(BUILD)/libcoretap.so: $(LIBRARY)
 $(BUILD)/coretap: $(COMMAND) $(LIBRARY)
 	$(CC) $(ALL_LDFLAGS) $^ -o $@ -lelf -lzmq -lncursesw
 
-$(BUILD)/coretap.pc: clients/c/coretap.pc.in Makefile | $(BUILD)
+# Made anew each time: PREFIX may be another one.
+$(BUILD)/coretap.pc: clients/c/coretap.pc.in FORCE | $(BUILD)
 	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@LIBDIR@|$(LIBDIR)|' -e 's|@VERSION@|$(VERSION)|' $< > $@
 
 # The simulated node is compiled plainly: its code is what is traced.
@@ -183,7 +186,7 @@ INSTALLED = \
 	644:bridge/completions/coretapd.fish:$(FISHDIR)/coretapd.fish \
 	644:clients/c/completions/coretap.fish:$(FISHDIR)/coretap.fish
 
-$(BUILD)/coretapd.service: bridge/systemd/coretapd.service Makefile | $(BUILD)
+$(BUILD)/coretapd.service: bridge/systemd/coretapd.service FORCE | $(BUILD)
 	sed -e 's|/usr/sbin/coretapd|$(SBINDIR)/coretapd|' $< > $@
 
 install: all $(BUILD)/coretapd.service
