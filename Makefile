@@ -27,7 +27,9 @@ COMMAND = $(call objects,$(wildcard clients/c/command/*.c) bridge/probes.c bridg
 all: $(addprefix $(BUILD)/,coretapd coretap libcoretap.a libcoretap.so coretap.pc fake_node \
 		fake_node-v23 fake_node-v25 fake_node-v26)
 
-.PHONY: bench-node all unit sanitized deps deps-js check test test-node demo bench install uninstall clean format docs
+.PHONY: bench-node all unit sanitized deps deps-js check test test-node demo bench install uninstall dist deb clean format docs
+
+FORCE:
 
 # ---- the kernel side ----
 
@@ -50,7 +52,7 @@ $(BUILD)/%.o: %.c | $(BUILD)
 	$(CC) $(ALL_CFLAGS) -c $< -o $@
 
 $(BUILD)/coretapd: $(BUILD)/bridge/main.o $(BRIDGE) $(PROTOCOL)
-	$(CC) $(ALL_LDFLAGS) $^ -o $@ -lbpf -lelf -lzmq -lmsgpackc -llmdb -lyaml
+	$(CC) $(ALL_LDFLAGS) $^ -o $@ -lbpf -lelf -lzmq -lmsgpackc -llmdb -lyaml -lmicrohttpd -lpthread
 
 # One object in which only what coretap.h declares is visible: names inside may be anyone's.
 $(BUILD)/libcoretap.a: $(LIBRARY)
@@ -61,10 +63,11 @@ $(BUILD)/libcoretap.so: $(LIBRARY)
 	$(CC) $(ALL_LDFLAGS) -shared -Wl,-soname,libcoretap.so.1 $^ -o $@ -lzmq
 
 $(BUILD)/coretap: $(COMMAND) $(LIBRARY)
-	$(CC) $(ALL_LDFLAGS) $^ -o $@ -lelf -lzmq
+	$(CC) $(ALL_LDFLAGS) $^ -o $@ -lelf -lzmq -lncursesw
 
-$(BUILD)/coretap.pc: clients/c/coretap.pc.in Makefile | $(BUILD)
-	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(VERSION)|' $< > $@
+# Made anew each time: PREFIX may be another one.
+$(BUILD)/coretap.pc: clients/c/coretap.pc.in FORCE | $(BUILD)
+	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@LIBDIR@|$(LIBDIR)|' -e 's|@VERSION@|$(VERSION)|' $< > $@
 
 # The simulated node is compiled plainly: its code is what is traced.
 FAKE_NODE = $(wildcard tests/fake_node/*.c)
@@ -78,7 +81,7 @@ SANITIZED = $(BUILD)/sanitized
 UNIT = $(patsubst %.c,$(BUILD)/%,$(wildcard tests/unit/test_*.c))
 
 $(BUILD)/tests/unit/%: $(BUILD)/tests/unit/%.o $(BRIDGE) $(PROTOCOL) $(LIBRARY)
-	$(CC) $(ALL_LDFLAGS) $(sort $^) -o $@ -lbpf -lelf -lzmq -lmsgpackc -llmdb -lyaml
+	$(CC) $(ALL_LDFLAGS) $(sort $^) -o $@ -lbpf -lelf -lzmq -lmsgpackc -llmdb -lyaml -lmicrohttpd -lpthread
 
 unit: $(UNIT)
 
@@ -115,8 +118,9 @@ docs: $(BUILD)/coretap
 format:
 	clang-format -i $(shell git ls-files '*.c' '*.h')
 
-DEBIAN = gcc make clang llvm bpftool libbpf-dev libelf-dev libzmq3-dev libmsgpack-dev liblmdb-dev libyaml-dev \
-	 linux-libc-dev libc6-dev systemtap-sdt-dev binutils pkg-config python3 python3-zmq python3-msgpack python3-bitcoinlib
+DEBIAN = gcc make clang llvm bpftool libbpf-dev libelf-dev libzmq3-dev libmsgpack-dev liblmdb-dev libyaml-dev libmicrohttpd-dev \
+	 linux-libc-dev libc6-dev systemtap-sdt-dev binutils pkg-config python3 python3-zmq python3-msgpack python3-bitcoinlib \
+	 libncurses-dev mandoc
 
 # What is missing is installed on Debian and its kin; elsewhere it is named.
 deps:
@@ -130,8 +134,8 @@ deps:
 			apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends $$missing; }; \
 	else \
 		echo "Install what is missing of these, then go on:"; \
-		echo "  Fedora: gcc make clang llvm bpftool libbpf-devel elfutils-libelf-devel zeromq-devel msgpack-c-devel lmdb-devel libyaml-devel systemtap-sdt-devel python3-zmq python3-msgpack"; \
-		echo "  Arch:   gcc make clang llvm bpf libbpf libelf zeromq msgpack-c lmdb libyaml systemtap python-pyzmq python-msgpack"; \
+		echo "  Fedora: gcc make clang llvm bpftool libbpf-devel elfutils-libelf-devel zeromq-devel msgpack-c-devel lmdb-devel libyaml-devel libmicrohttpd-devel systemtap-sdt-devel python3-zmq python3-msgpack"; \
+		echo "  Arch:   gcc make clang llvm bpf libbpf libelf zeromq msgpack-c lmdb libyaml libmicrohttpd systemtap python-pyzmq python-msgpack"; \
 	fi
 
 # Debian 12's Node is older than the JavaScript client wants; where there is one that serves, its
@@ -144,28 +148,85 @@ deps-js:
 		echo "npm ci failed: the JavaScript client's tests will be skipped."
 
 INSTALL = install
-DESTBIN = $(DESTDIR)$(PREFIX)/bin
-DESTLIB = $(DESTDIR)$(PREFIX)/lib
-DESTINCLUDE = $(DESTDIR)$(PREFIX)/include
-DESTSHARE = $(DESTDIR)$(PREFIX)/share/coretap
+SBINDIR = $(PREFIX)/sbin
+BINDIR = $(PREFIX)/bin
+LIBDIR = $(PREFIX)/lib
+INCLUDEDIR = $(PREFIX)/include
+MANDIR = $(PREFIX)/share/man
+DOCDIR = $(PREFIX)/share/doc/coretap
+UNITDIR = $(PREFIX)/lib/systemd/system
+SYSUSERSDIR = $(PREFIX)/lib/sysusers.d
+TMPFILESDIR = $(PREFIX)/lib/tmpfiles.d
+BASHDIR = $(PREFIX)/share/bash-completion/completions
+ZSHDIR = $(PREFIX)/share/zsh/site-functions
+FISHDIR = $(PREFIX)/share/fish/vendor_completions.d
 
-install: all
-	$(INSTALL) -d $(DESTBIN) $(DESTDIR)$(PREFIX)/sbin $(DESTLIB)/pkgconfig $(DESTINCLUDE) $(DESTSHARE)/tracepoints
-	$(INSTALL) -m 755 $(BUILD)/coretapd $(DESTDIR)$(PREFIX)/sbin/
-	$(INSTALL) -m 755 $(BUILD)/coretap $(DESTBIN)/
-	$(INSTALL) -m 644 $(BUILD)/libcoretap.a $(DESTLIB)/
-	$(INSTALL) -m 755 $(BUILD)/libcoretap.so $(DESTLIB)/libcoretap.so.1
-	ln -sf libcoretap.so.1 $(DESTLIB)/libcoretap.so
-	$(INSTALL) -m 644 $(BUILD)/coretap.pc $(DESTLIB)/pkgconfig/
-	$(INSTALL) -m 644 clients/c/coretap.h $(DESTINCLUDE)/
-	$(INSTALL) -m 644 protocol/README.md protocol/EVENTS.md protocol/events.json $(DESTSHARE)/
-	$(INSTALL) -m 644 $(wildcard bridge/tracepoints/*.yaml) $(DESTSHARE)/tracepoints/
+# What goes where, as MODE:FILE:PLACE; uninstall takes the same list.
+INSTALLED = \
+	755:$(BUILD)/coretapd:$(SBINDIR)/coretapd \
+	755:$(BUILD)/coretap:$(BINDIR)/coretap \
+	644:$(BUILD)/libcoretap.a:$(LIBDIR)/libcoretap.a \
+	755:$(BUILD)/libcoretap.so:$(LIBDIR)/libcoretap.so.1 \
+	644:$(BUILD)/coretap.pc:$(LIBDIR)/pkgconfig/coretap.pc \
+	644:clients/c/coretap.h:$(INCLUDEDIR)/coretap.h \
+	$(foreach page,$(wildcard bridge/man/*.[1-8] clients/c/man/*.[1-8]),\
+		644:$(page):$(MANDIR)/man$(patsubst .%,%,$(suffix $(page)))/$(notdir $(page))) \
+	644:protocol/README.md:$(DOCDIR)/README.md \
+	644:protocol/EVENTS.md:$(DOCDIR)/EVENTS.md \
+	644:protocol/events.json:$(DOCDIR)/events.json \
+	$(foreach file,$(wildcard bridge/tracepoints/*.yaml),\
+		644:$(file):$(PREFIX)/share/coretap/tracepoints/$(notdir $(file))) \
+	644:$(BUILD)/coretapd.service:$(UNITDIR)/coretapd.service \
+	644:bridge/systemd/coretap.sysusers:$(SYSUSERSDIR)/coretap.conf \
+	644:bridge/systemd/coretap.tmpfiles:$(TMPFILESDIR)/coretap.conf \
+	644:bridge/completions/coretapd.bash:$(BASHDIR)/coretapd \
+	644:clients/c/completions/coretap.bash:$(BASHDIR)/coretap \
+	644:bridge/completions/_coretapd:$(ZSHDIR)/_coretapd \
+	644:clients/c/completions/_coretap:$(ZSHDIR)/_coretap \
+	644:bridge/completions/coretapd.fish:$(FISHDIR)/coretapd.fish \
+	644:clients/c/completions/coretap.fish:$(FISHDIR)/coretap.fish
+
+$(BUILD)/coretapd.service: bridge/systemd/coretapd.service FORCE | $(BUILD)
+	sed -e 's|/usr/sbin/coretapd|$(SBINDIR)/coretapd|' $< > $@
+
+install: all $(BUILD)/coretapd.service
+	@set -e; for i in $(INSTALLED); do \
+		mode=$${i%%:*} place=$${i##*:} file=$${i#*:}; file=$${file%:*}; \
+		echo "$(INSTALL) $$file $(DESTDIR)$$place"; \
+		$(INSTALL) -D -m "$$mode" "$$file" "$(DESTDIR)$$place"; \
+	done
+	ln -sf libcoretap.so.1 $(DESTDIR)$(LIBDIR)/libcoretap.so
 
 uninstall:
-	rm -f $(DESTDIR)$(PREFIX)/sbin/coretapd $(DESTBIN)/coretap $(DESTLIB)/libcoretap.a \
-		$(DESTLIB)/libcoretap.so.1 $(DESTLIB)/libcoretap.so $(DESTLIB)/pkgconfig/coretap.pc \
-		$(DESTINCLUDE)/coretap.h
-	rm -rf $(DESTSHARE)
+	@for i in $(INSTALLED); do rm -fv "$(DESTDIR)$${i##*:}"; done
+	rm -f $(DESTDIR)$(LIBDIR)/libcoretap.so
+	-rmdir $(DESTDIR)$(DOCDIR)
+
+# ---- to hand out ----
+
+DIST = coretap-$(VERSION)
+
+# What git knows, as it stands in the work tree: a tarball is never made of something else.
+dist: | $(BUILD)
+	rm -rf $(BUILD)/$(DIST) && mkdir $(BUILD)/$(DIST)
+	{ git ls-files 2>/dev/null || find . -type f ! -path './$(BUILD)/*' ! -path './.git*'; } | \
+		tar -cf - -T - | tar -xf - -C $(BUILD)/$(DIST)
+	tar -C $(BUILD) --sort=name --owner=0 --group=0 --numeric-owner \
+		--mtime=@$${SOURCE_DATE_EPOCH:-$$(git log -1 --format=%ct 2>/dev/null || date +%s)} \
+		-cf - $(DIST) | gzip -9n > $(BUILD)/$(DIST).tar.gz
+	rm -rf $(BUILD)/$(DIST)
+
+# Debian packages, in build/deb. What building them needs beyond `make deps`:
+DEBIAN_PACKAGING = debhelper dh-python dpkg-dev fakeroot pybuild-plugin-pyproject python3-all python3-setuptools
+
+deb: dist
+	rm -rf $(BUILD)/deb && mkdir $(BUILD)/deb
+	tar -C $(BUILD)/deb -xf $(BUILD)/$(DIST).tar.gz
+	cp -r bridge/debian $(BUILD)/deb/$(DIST)/debian
+	bridge/debian/changelog.sh $(VERSION) > $(BUILD)/deb/$(DIST)/debian/changelog
+	cd $(BUILD)/deb/$(DIST) && env -u MAKEFLAGS -u MAKELEVEL PATH=/usr/sbin:/usr/bin:/sbin:/bin \
+		dpkg-buildpackage -us -uc -b
+	rm -rf $(BUILD)/deb/$(DIST)
 
 include tests/bench/bench.mk
 
@@ -176,4 +237,4 @@ $(BUILD)/fake_node-v%: $(FAKE_NODE) $(wildcard tests/fake_node/*.h) | $(BUILD)
 clean:
 	rm -rf $(BUILD)
 
--include $(shell find $(BUILD) -name '*.d' 2>/dev/null)
+-include $(shell find $(addprefix $(BUILD)/,bench bridge clients protocol tests) -name '*.d' 2>/dev/null)

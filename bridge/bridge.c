@@ -12,8 +12,12 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "access.h"
 #include "bridge.h"
+#include "counters.h"
 #include "log.h"
+#include "metrics.h"
+#include "notify.h"
 #include "privilege.h"
 #include "replay.h"
 
@@ -90,6 +94,7 @@ static int exit_code(int err)
 
 static int lock_take(struct bridge *b)
 {
+	static const char *const names[] = { "lock", NULL };
 	char path[160];
 
 	snprintf(b->directory, sizeof(b->directory), RUN_DIRECTORY "/%s", b->label);
@@ -98,8 +103,11 @@ static int lock_take(struct bridge *b)
 		log_error("%s: cannot be made: %s", b->directory, strerror(errno));
 		return errno == EACCES || errno == EPERM ? EXIT_PRIVILEGE : EXIT_OTHER;
 	}
+	privilege_give(&b->user, b->directory, names);
 	snprintf(path, sizeof(path), "%s/lock", b->directory);
-	b->lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+	privilege_as(&b->user);
+	b->lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
+	privilege_self();
 	if (b->lock < 0) {
 		log_error("%s: %s", path, strerror(errno));
 		return errno == EACCES || errno == EPERM ? EXIT_PRIVILEGE : EXIT_OTHER;
@@ -136,7 +144,12 @@ static int sockets_bind(struct bridge *b)
 	int err;
 
 	b->endpoints.subscriber_memory = b->options->subscriber_memory;
+	b->endpoints.ipc_mode = b->options->ipc_mode;
+	b->endpoints.ipc_owner = b->user.name && !geteuid() ? b->user.uid : (uid_t)-1;
+	b->endpoints.ipc_group = b->options->ipc_group;
 	for (unsigned int e = 0; e < N_ENDPOINTS; e++) {
+		unsigned int n = 0;
+
 		if (b->options->endpoints[e][0]) {
 			memcpy(b->endpoints.endpoints[e], b->options->endpoints[e],
 			       sizeof(b->endpoints.endpoints[e]));
@@ -146,15 +159,26 @@ static int sockets_bind(struct bridge *b)
 			 "tcp://127.0.0.1:%u", b->options->port + e);
 		snprintf(b->default_endpoints[e][1], sizeof(b->default_endpoints[e][1]),
 			 "ipc://%s/%s.sock", b->directory, names[e]);
-		b->endpoints.endpoints[e][0] = b->default_endpoints[e][0];
-		b->endpoints.endpoints[e][1] = b->default_endpoints[e][1];
+		if (b->options->port)
+			b->endpoints.endpoints[e][n++] = b->default_endpoints[e][0];
+		b->endpoints.endpoints[e][n] = b->default_endpoints[e][1];
 	}
+	b->endpoints.access = b->access;
+	b->access = NULL; /* the publisher's from here on */
 	err = publisher_open(&b->publisher, &b->endpoints);
 	if (!err)
 		err = replay_open(&b->replay, b->publisher,
 				  b->endpoints.endpoints[ENDPOINT_REPLAY]);
+	if (!err && b->options->metrics)
+		err = metrics_open(&b->metrics, b->options->metrics, b);
 	if (!err)
-		return bridge_watch(b, replay_fd(b->replay)) ? EXIT_OTHER : 0;
+		return bridge_watch(b, replay_fd(b->replay)) ||
+				       bridge_watch(b, publisher_fd(b->publisher, SOCKET_LOW)) ||
+				       bridge_watch(b, publisher_fd(b->publisher, SOCKET_HIGH)) ||
+				       bridge_watch(b, publisher_admit_fd(b->publisher)) ||
+				       bridge_watch(b, b->metrics ? metrics_fd(b->metrics) : -1)
+			       ? EXIT_OTHER
+			       : 0;
 	return err == -EADDRINUSE || err == -EEXIST ? EXIT_ADDRESS : EXIT_OTHER;
 }
 
@@ -176,6 +200,11 @@ static int loop_open(struct bridge *b)
 	if (b->signals < 0 || b->epoll < 0)
 		return -errno;
 	return bridge_watch(b, b->signals);
+}
+
+static const struct event_desc *event_of(const void *arg, size_t i)
+{
+	return ((const struct tracepoints *)arg)->table[i].event;
 }
 
 static unsigned int topic_number(const struct bridge *b, const char *topic)
@@ -201,6 +230,11 @@ static int catalogue_bind(struct bridge *b)
 	b->started_topic = topic_number(b, "node.started");
 	b->exited_topic = topic_number(b, "node.exited");
 	b->removed_topic = topic_number(b, "mempool.removed");
+	if (b->options->metrics) {
+		b->counters = counters_new(b->tps.n, event_of, &b->tps);
+		if (!b->counters)
+			log_out_of_memory();
+	}
 	code = follow_bind(b);
 	/* At the start somebody is there who can correct the file. A binary that comes later is
 	 * traced as far as it fits. */
@@ -250,18 +284,24 @@ static int pipeline_open(struct bridge *b)
 
 static void journal_begin(struct bridge *b)
 {
-	char directory[160];
+	static const char *const names[] = { "data.mdb", NULL };
+	const char *directory = b->options->journal_directory;
+	char own[160];
 
 	if (!b->options->journal)
 		return;
-	snprintf(directory, sizeof(directory), "%s/journal", b->directory);
+	snprintf(own, sizeof(own), "%s/journal", b->directory);
+	if (!directory)
+		directory = own;
+	/* A directory of the operator's that is there already is not ours to give away. */
+	if (!mkdir(directory, 0750) || directory == own)
+		privilege_give(&b->user, directory, names);
+	privilege_as(&b->user);
 	b->journal_failed =
-		journal_open(&b->journal,
-			     b->options->journal_directory ? b->options->journal_directory
-							   : directory,
-			     b->options->journal_bytes,
+		journal_open(&b->journal, directory, b->options->journal_bytes,
 			     b->options->payloads ? LIVE_PERCENT_PAYLOADS : LIVE_PERCENT,
 			     &b->journal_halved) != 0;
+	privilege_self();
 }
 
 static int label_choose(struct bridge *b)
@@ -287,6 +327,33 @@ static int detach(struct bridge *b)
 	return code;
 }
 
+/* Who we will be, and who may connect: read while root may. */
+static int security_open(struct bridge *b)
+{
+	const struct options *o = b->options;
+
+	if (o->user && privilege_user(&b->user, o->user))
+		return geteuid() ? EXIT_PRIVILEGE : EXIT_USAGE;
+	if (o->curve_secret && access_open(&b->access, o->curve_secret, o->curve_clients))
+		return EXIT_USAGE;
+	return 0;
+}
+
+/* From here on this process is what it will be: everything is open, and the node is attached. */
+static int privileges_drop(struct bridge *b)
+{
+	struct stat st;
+	char path[64];
+	bool others = true;
+
+	if (b->user.name && !geteuid() && tracer_give(b->tracer, b->user.uid, b->user.gid))
+		return EXIT_OTHER;
+	snprintf(path, sizeof(path), "/proc/%d", b->node.process.pid);
+	if (b->node.process.pid && !stat(path, &st))
+		others = st.st_uid != (b->user.name ? b->user.uid : geteuid());
+	return privilege_drop(&b->user, others) ? EXIT_PRIVILEGE : 0;
+}
+
 int bridge_open(struct bridge *b, const struct options *options)
 {
 	int code;
@@ -296,8 +363,14 @@ int bridge_open(struct bridge *b, const struct options *options)
 	b->lock = b->epoll = b->signals = b->names = b->node.pidfd = -1;
 	for (unsigned int g = 0; g < MAX_GROUPS; g++)
 		b->binaries[g].fd = b->binaries[g].inotify = -1;
+	privilege_seal();
 	if (options->detach)
 		return detach(b);
+	code = security_open(b);
+	if (code)
+		return code;
+	if (options->check)
+		log_info("options: nothing wrong with them");
 	if (loop_open(b)) {
 		log_error("event loop: %s", strerror(errno));
 		return EXIT_OTHER;
@@ -326,6 +399,8 @@ int bridge_open(struct bridge *b, const struct options *options)
 		follow_watch(b);
 	else
 		code = follow_attach(b);
+	if (!code)
+		code = privileges_drop(b);
 	if (code)
 		return code;
 	bridge_watch(b, b->node.pidfd);
@@ -355,12 +430,18 @@ static void deliver(struct bridge *b)
 		for (size_t i = 0; i < s->n_messages; i++) {
 			struct message *m = &s->messages[i];
 
+			if (b->counters) {
+				b->counters->published[id].count++;
+				b->counters->published[id].bytes += m->len;
+			}
 			publisher_send(b->publisher, id, bridge_topic(b, m->topic), m->data,
 				       m->len);
 			m->data = NULL;
 		}
 		stream_clear(s);
 	}
+	if (b->counters && b->counters->n_pending)
+		counters_sent(b->counters, now_us());
 }
 
 /* What was lost up to these counts, all of which lies before what was read. */
@@ -393,6 +474,15 @@ static bool losses_read(const struct bridge *b, uint64_t lost[MAX_PROBES], uint6
 	return news;
 }
 
+static void rings_measure(struct bridge *b)
+{
+	uint64_t now = clock_ns(CLOCK_MONOTONIC);
+
+	for (enum socket_id id = 0; id < N_SOCKETS; id++)
+		counters_ring(b->counters, id, ring_produced(&b->rings[id]) - b->rings[id].position,
+			      now);
+}
+
 /* Reads a bounded part of both rings and delivers it. Returns whether there may be more right now;
  * *idle: there was nothing, and nothing is being written. */
 static bool bridge_turn(struct bridge *b, bool *idle)
@@ -400,6 +490,8 @@ static bool bridge_turn(struct bridge *b, bool *idle)
 	bool drained[N_SOCKETS], ended = false;
 	unsigned int n = 0;
 
+	if (b->counters)
+		rings_measure(b);
 	for (enum socket_id id = 0; id < N_SOCKETS; id++)
 		n += intake_read(b, id, RECORDS_PER_TURN, &drained[id]);
 	if (drained[SOCKET_LOW] && evictions_due(&b->evictions, clock_ns(tracer_clock(b->tracer))))
@@ -460,6 +552,8 @@ static void signals_read(struct bridge *b)
 			b->stopping = true;
 		else if (info.ssi_signo == SIGIO)
 			follow_changed(b, -1);
+		else if (info.ssi_signo == SIGHUP)
+			publisher_reload(b->publisher);
 	}
 }
 
@@ -484,6 +578,8 @@ static void events_wait(struct bridge *b, int timeout_ms)
 
 		if (fd == b->signals)
 			signals_read(b);
+		else if (b->metrics && fd == metrics_fd(b->metrics))
+			b->metrics_due = true;
 		else if (fd == b->node.pidfd) {
 			b->node_exited = true;
 			epoll_ctl(b->epoll, EPOLL_CTL_DEL, fd, NULL);
@@ -502,10 +598,44 @@ static void nap(long ns)
 static void settle(struct bridge *b)
 {
 	while (!b->stopping && clock_ns(CLOCK_MONOTONIC) < b->settled_ns) {
-		if (!replay_serve(b->replay, b))
+		bool more = publisher_admit(b->publisher);
+
+		publisher_attend(b->publisher);
+		more |= replay_serve(b->replay, b);
+		if (!more)
 			nap(5000000);
 		events_wait(b, 0);
 	}
+}
+
+/* What a service manager sees. */
+static void manager_tell(struct bridge *b)
+{
+	char state[128];
+
+	notify_alive();
+	if (b->ready && b->notified == b->node.process.pid)
+		return;
+	if (b->node.process.pid)
+		snprintf(state, sizeof(state), "%sSTATUS=%s: publishing process %d",
+			 b->ready ? "" : "READY=1\n", b->label, b->node.process.pid);
+	else
+		snprintf(state, sizeof(state), "%sSTATUS=%s: waiting for the node",
+			 b->ready ? "" : "READY=1\n", b->label);
+	notify_send(state);
+	b->ready = true;
+	b->notified = b->node.process.pid;
+}
+
+static void second_pass(struct bridge *b)
+{
+	clock_update(b);
+	losses_tell(b);
+	status_send(b, TOPIC_STATUS);
+	follow_tick(b);
+	manager_tell(b);
+	log_tick();
+	b->metrics_due = b->metrics != NULL;
 }
 
 void bridge_run(struct bridge *b)
@@ -513,6 +643,7 @@ void bridge_run(struct bridge *b)
 	bool idle = true, more;
 	long nap_ns = NAP_NS;
 
+	manager_tell(b);
 	status_send(b, TOPIC_STATUS);
 	settle(b);
 	/* Not before the first status, which says that nothing was told yet. */
@@ -523,13 +654,14 @@ void bridge_run(struct bridge *b)
 
 		more = bridge_turn(b, &idle);
 		if (now >= b->next_status_ns) {
-			clock_update(b);
-			losses_tell(b);
-			status_send(b, TOPIC_STATUS);
-			follow_tick(b);
+			second_pass(b);
 			b->next_status_ns = now + STATUS_PERIOD_NS;
 		}
 		more |= replay_serve(b->replay, b);
+		publisher_attend(b->publisher);
+		more |= publisher_admit(b->publisher);
+		if (b->metrics_due)
+			more |= b->metrics_due = metrics_serve(b->metrics);
 		if (idle) {
 			nap_ns = NAP_NS;
 		} else if (!more) {
@@ -544,6 +676,7 @@ void bridge_run(struct bridge *b)
  * too, unless a successor will go on with it. */
 static void farewell(struct bridge *b)
 {
+	notify_send("STOPPING=1");
 	if (!b->options->keep_attached)
 		tracer_detach(b->tracer);
 	bridge_drain(b);
@@ -562,7 +695,9 @@ void bridge_close(struct bridge *b)
 {
 	if (b->replay)
 		farewell(b);
+	metrics_close(b->metrics);
 	replay_close(b->replay);
+	access_close(b->access);
 	publisher_close(b->publisher);
 	tracer_close(b->tracer);
 	for (enum socket_id id = 0; id < N_SOCKETS; id++) {
@@ -571,6 +706,7 @@ void bridge_close(struct bridge *b)
 	}
 	journal_close(b->journal);
 	free(b->saved);
+	free(b->counters);
 	evictions_free(&b->evictions);
 	for (unsigned int g = 0; g < MAX_GROUPS; g++)
 		binary_close(&b->binaries[g]);

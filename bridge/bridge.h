@@ -11,10 +11,14 @@
 #include "journal.h"
 #include "node.h"
 #include "options.h"
+#include "privilege.h"
 #include "ring.h"
 #include "stream.h"
 #include "tracer.h"
 
+struct access;
+struct counters;
+struct metrics;
 struct replay;
 struct saved_state;
 
@@ -43,6 +47,13 @@ struct bridge {
 	char default_endpoints[N_ENDPOINTS][2][192];
 	struct publisher *publisher;
 	struct replay *replay;
+	struct access *access;	   /* until the publisher has it */
+	struct counters *counters; /* NULL: nobody asked for metrics */
+	struct metrics *metrics;
+	bool metrics_due;	      /* it has something to do */
+	struct user user;	      /* to become once everything is open */
+	bool ready;		      /* the service manager was told */
+	pid_t notified;		      /* the node that it was told of */
 	uint64_t skipped[MAX_PROBES]; /* firings of processes that are not the node */
 	uint64_t clock_offset_ns;     /* of record.time_ns from Unix time */
 	uint64_t next_status_ns, settled_ns;
@@ -130,5 +141,14 @@ void state_pack_heads(const struct bridge *bridge, msgpack_sbuffer *out);
 
 /* Sends bridge.status or bridge.stopping on both sockets. */
 void status_send(struct bridge *bridge, const char *topic);
+
+/* The account of a socket's topics; out has room for MAX_PROBES. Returns their number. */
+size_t status_topics(const struct bridge *bridge, enum socket_id socket, struct topic_status *out);
+
+/* First position that replay has; one past the last when it has none. */
+uint64_t status_held(const struct bridge *bridge, enum socket_id socket);
+
+/* "ok", "degraded" or "off". */
+const char *status_replay(const struct bridge *bridge);
 
 #endif

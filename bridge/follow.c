@@ -24,13 +24,18 @@ static struct binary *current(struct bridge *b)
 static void describe(const struct bridge *b)
 {
 	unsigned int missing = 0, degraded = 0, attached = 0;
+	char list[800] = "";
 
 	for (size_t i = 0; i < b->tps.n; i++) {
 		enum tracepoint_state state = b->tps.table[i].state;
+		size_t used = strlen(list);
 
-		missing += state == TRACEPOINT_MISSING;
 		degraded += state == TRACEPOINT_DEGRADED;
 		attached += state >= TRACEPOINT_DEGRADED;
+		if (state != TRACEPOINT_MISSING)
+			continue;
+		snprintf(list + used, sizeof(list) - used, "%s%s", missing++ ? ", " : "",
+			 b->tps.table[i].event->topic);
 	}
 	log_info("%s: Bitcoin Core %s, %u tracepoints%s", b->binaries[b->current].path,
 		 b->tps.core[b->current], attached, degraded ? ", some degraded" : "");
@@ -42,9 +47,8 @@ static void describe(const struct bridge *b)
 				 tracepoint_state_name(tp->state), tp->declared->file,
 				 tp->declared->line);
 	}
-	for (size_t i = 0; i < b->tps.n && (missing || degraded); i++)
-		if (b->tps.table[i].state == TRACEPOINT_MISSING)
-			log_info("%s: missing in this binary", b->tps.table[i].event->topic);
+	if (missing)
+		log_info("missing in this binary: %s", list);
 }
 
 int follow_bind(struct bridge *b)

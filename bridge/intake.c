@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "bridge.h"
+#include "counters.h"
 #include "log.h"
 
 static uint64_t record_time_us(const struct bridge *b, uint64_t time_ns)
@@ -17,6 +18,8 @@ static void derived(struct bridge *b, unsigned int topic, uint32_t pid, uint64_t
 {
 	const struct tracepoint *tp = &b->tps.table[topic];
 
+	if (b->counters)
+		counters_event(b->counters, topic, time_us, values);
 	if (tp->selected)
 		stream_event(&b->streams[tp->event->socket], topic, tp->event, pid, 0, time_us,
 			     values);
@@ -168,6 +171,8 @@ static void record_handle(struct bridge *b, const struct record *record, enum so
 	if (!tp)
 		return;
 	tracepoints_values(&b->tps, record, values);
+	if (b->counters)
+		counters_event(b->counters, (unsigned int)(tp - b->tps.table), time_us, values);
 	if (tp->event->socket == SOCKET_LOW)
 		record_low(b, record, tp, values, time_us);
 	else if (tp->selected)

@@ -78,6 +78,9 @@ int journal_bounds(struct journal *journal, enum socket_id socket, uint64_t run,
 int journal_since(struct journal *journal, enum socket_id socket, uint64_t time_us, uint64_t *run,
 		  uint64_t *n);
 
+/* What the messages of one socket take, and may take, in bytes. */
+void journal_usage(struct journal *journal, enum socket_id socket, uint64_t *used, uint64_t *limit);
+
 struct journal_message {
 	const char *topic;
 	size_t topic_len;

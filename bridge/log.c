@@ -2,6 +2,7 @@
 #include "log.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -10,14 +11,32 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
-
-enum level { ERROR = 3, WARNING = 4, INFO = 6, DEBUG = 7 }; /* syslog's numbers */
 
 /* Escaped, a line still fits in the 4,096 bytes that a pipe takes as one. */
 #define MAX_TEXT 1000
 
-static atomic_bool verbose;
+/* Causes that are counted at once; the one that was new the longest ago makes room. */
+#define MAX_CAUSES 32
+#define MAX_LINES 10
+#define WINDOW_S 10
+
+struct cause {
+	const char *fmt; /* NULL: free */
+	time_t since;	 /* begin of its window, monotonic seconds */
+	unsigned int told, withheld;
+	enum log_level level;
+	char last[200]; /* text of the last one withheld */
+};
+
+static struct {
+	pthread_mutex_t lock; /* for causes and prefix: libraries may log from threads of theirs */
+	struct cause causes[MAX_CAUSES];
+	char prefix[300];
+	atomic_int level;
+	bool limited; /* a loop runs */
+} state = { .lock = PTHREAD_MUTEX_INITIALIZER, .level = LOG_LEVEL_INFO };
 
 /* Whether stderr is a stream to the journal. The variables alone do not tell: children of a service
  * and whole desktop sessions inherit them. */
@@ -76,28 +95,23 @@ static size_t escape(const char *text, size_t len, char *out)
 	return n;
 }
 
-static void write_line(enum level level, const char *fmt, va_list args)
-	__attribute__((format(printf, 2, 0)));
-
-static void write_line(enum level level, const char *fmt, va_list args)
+static void line_put(enum log_level level, const char *prefix, const char *text, bool cut_off)
 {
-	static const char *const names[] = {
-		[ERROR] = "error: ", [WARNING] = "warning: ", [INFO] = "", [DEBUG] = "debug: "
-	};
+	static const char *const names[] = { [LOG_LEVEL_ERROR] = "error: ",
+					     [LOG_LEVEL_WARNING] = "warning: ",
+					     [LOG_LEVEL_INFO] = "",
+					     [LOG_LEVEL_DEBUG] = "debug: " };
 	static const char cut[] = " [...]";
-	char text[MAX_TEXT], line[64 + 4 * MAX_TEXT];
-	int saved = errno, len;
+	char line[64 + 4 * (MAX_TEXT + sizeof(state.prefix))];
 	size_t n;
 
 	if (to_journal())
 		n = (size_t)snprintf(line, sizeof(line), "<%d>", level);
 	else
 		n = (size_t)snprintf(line, sizeof(line), "coretapd: %s", names[level]);
-	errno = saved; /* for %m */
-	len = vsnprintf(text, sizeof(text), fmt, args);
-	if (len > 0)
-		n += escape(text, strlen(text), line + n);
-	if (len >= (int)sizeof(text)) {
+	n += escape(prefix, strlen(prefix), line + n);
+	n += escape(text, strlen(text), line + n);
+	if (cut_off) {
 		memcpy(line + n, cut, sizeof(cut) - 1);
 		n += sizeof(cut) - 1;
 	}
@@ -106,12 +120,107 @@ static void write_line(enum level level, const char *fmt, va_list args)
 	 * to tell. */
 	while (write(STDERR_FILENO, line, n) < 0 && errno == EINTR)
 		;
+}
+
+static time_t now_s(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return t.tv_sec;
+}
+
+/* Tells what was withheld and lets the cause go. */
+static void cause_end(struct cause *c)
+{
+	char text[64 + sizeof(c->last)];
+
+	if (c->withheld) {
+		snprintf(text, sizeof(text), "%u more like this: %s", c->withheld, c->last);
+		line_put(c->level, "", text, false);
+	}
+	*c = (struct cause){ .fmt = NULL };
+}
+
+static void causes_end(bool all)
+{
+	time_t now = now_s();
+
+	pthread_mutex_lock(&state.lock);
+	for (size_t i = 0; i < MAX_CAUSES; i++)
+		if (state.causes[i].fmt && (all || now - state.causes[i].since >= WINDOW_S))
+			cause_end(&state.causes[i]);
+	pthread_mutex_unlock(&state.lock);
+}
+
+void log_tick(void)
+{
+	state.limited = true;
+	causes_end(false);
+}
+
+void log_flush(void)
+{
+	causes_end(true);
+}
+
+/* Whether a line of this cause is told now; else it is counted. */
+static bool cause_take(enum log_level level, const char *fmt, const char *text)
+{
+	struct cause *c = &state.causes[0];
+	time_t now = now_s();
+
+	for (size_t i = 0; i < MAX_CAUSES; i++) {
+		struct cause *other = &state.causes[i];
+
+		if (other->fmt == fmt) {
+			c = other;
+			break;
+		}
+		if (c->fmt && (!other->fmt || other->since < c->since))
+			c = other;
+	}
+	if (c->fmt && (c->fmt != fmt || now - c->since >= WINDOW_S))
+		cause_end(c);
+	if (!c->fmt)
+		*c = (struct cause){ .fmt = fmt, .since = now, .level = level };
+	if (c->told < MAX_LINES || !state.limited) {
+		c->told++;
+		return true;
+	}
+	c->withheld++;
+	snprintf(c->last, sizeof(c->last), "%.*s", (int)sizeof(c->last) - 1, text);
+	return false;
+}
+
+static void write_line(enum log_level level, const char *fmt, va_list args)
+	__attribute__((format(printf, 2, 0)));
+
+static void write_line(enum log_level level, const char *fmt, va_list args)
+{
+	char text[MAX_TEXT] = "";
+	int saved = errno, len;
+
+	if ((int)level > atomic_load(&state.level))
+		return;
+	len = vsnprintf(text, sizeof(text), fmt, args);
+	pthread_mutex_lock(&state.lock);
+	if (cause_take(level, fmt, text))
+		line_put(level, state.prefix, text, len >= (int)sizeof(text));
+	pthread_mutex_unlock(&state.lock);
 	errno = saved;
 }
 
-void log_verbose(void)
+void log_level(enum log_level level)
 {
-	atomic_store(&verbose, true);
+	atomic_store(&state.level, (int)level);
+}
+
+void log_prefix(const char *prefix)
+{
+	pthread_mutex_lock(&state.lock);
+	snprintf(state.prefix, sizeof(state.prefix), "%s", prefix ? prefix : "");
+	pthread_mutex_unlock(&state.lock);
 }
 
 void log_error(const char *fmt, ...)
@@ -119,7 +228,7 @@ void log_error(const char *fmt, ...)
 	va_list args;
 
 	va_start(args, fmt);
-	write_line(ERROR, fmt, args);
+	write_line(LOG_LEVEL_ERROR, fmt, args);
 	va_end(args);
 }
 
@@ -128,7 +237,7 @@ void log_warning(const char *fmt, ...)
 	va_list args;
 
 	va_start(args, fmt);
-	write_line(WARNING, fmt, args);
+	write_line(LOG_LEVEL_WARNING, fmt, args);
 	va_end(args);
 }
 
@@ -137,7 +246,7 @@ void log_info(const char *fmt, ...)
 	va_list args;
 
 	va_start(args, fmt);
-	write_line(INFO, fmt, args);
+	write_line(LOG_LEVEL_INFO, fmt, args);
 	va_end(args);
 }
 
@@ -145,10 +254,8 @@ void log_debug(const char *fmt, ...)
 {
 	va_list args;
 
-	if (!atomic_load(&verbose))
-		return;
 	va_start(args, fmt);
-	write_line(DEBUG, fmt, args);
+	write_line(LOG_LEVEL_DEBUG, fmt, args);
 	va_end(args);
 }
 

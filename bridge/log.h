@@ -2,8 +2,25 @@
 #ifndef CORETAP_LOG_H
 #define CORETAP_LOG_H
 
-/* Shows debug lines too (-v). */
-void log_verbose(void);
+enum log_level {
+	LOG_LEVEL_ERROR = 3,
+	LOG_LEVEL_WARNING = 4,
+	LOG_LEVEL_INFO = 6,
+	LOG_LEVEL_DEBUG = 7
+};
+
+/* Shows lines of this level and graver ones; info unless told otherwise. */
+void log_level(enum log_level level);
+
+/* Stands in front of every line until it is called again; NULL = nothing. */
+void log_prefix(const char *prefix);
+
+/* A cause (a format) that is told more than ten times in ten seconds is told no more until they are
+ * over, then in one line how often. Whoever has a loop calls log_tick about once a second: the limit
+ * holds from the first call on, so that what is listed at a start is listed whole. log_flush at the
+ * end tells what is left. */
+void log_tick(void);
+void log_flush(void);
 
 void log_error(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 void log_warning(const char *fmt, ...) __attribute__((format(printf, 1, 2)));

@@ -1,5 +1,6 @@
 /* coretapd: publishes the tracepoints of a Bitcoin Core node on ZeroMQ. */
 #include "bridge.h"
+#include "log.h"
 #include "options.h"
 
 int main(int argc, char **argv)
@@ -17,5 +18,6 @@ int main(int argc, char **argv)
 		bridge_run(&bridge);
 	bridge_close(&bridge);
 	options_free(&options);
+	log_flush();
 	return code;
 }

@@ -2,12 +2,15 @@
 #include <errno.h>
 #include <fnmatch.h>
 #include <getopt.h>
+#include <grp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "config.h"
 #include "log.h"
+#include "metrics.h"
 #include "options.h"
 #include "tracer.h"
 
@@ -42,13 +45,23 @@ enum {
 	OPT_KEEP_ATTACHED,
 	OPT_DETACH,
 	OPT_WITHOUT,
+	OPT_METRICS,
+	OPT_USER,
+	OPT_CURVE_SECRET,
+	OPT_CURVE_CLIENTS,
+	OPT_ALLOW_PUBLIC,
+	OPT_IPC_MODE,
+	OPT_IPC_GROUP,
+	OPT_CONFIG,
+	OPT_LOG_LEVEL,
 	OPT_CHECK,
 	OPT_VERSION,
 	OPT_HELP,
 	OPT_VERBOSE,
 };
 
-/* One table for getopt and for --help, so that neither can lack what the other has. */
+/* One table for getopt, the configuration file and --help, so that none can lack what the others
+ * have. */
 static const struct {
 	const char *name;
 	const char *argument; /* NULL: takes none */
@@ -70,7 +83,7 @@ static const struct {
 	{ "tracepoints", "FILE", OPT_TRACEPOINTS,
 	  "publish what this YAML file declares, too; may be repeated" },
 	{ "port", "N", OPT_PORT,
-	  "low socket on loopback at N, high at N+1, replay at N+2 (default 28370)" },
+	  "low socket on loopback at N, high at N+1, replay at N+2 (default 28370); none: no tcp" },
 	{ "low", "ENDPOINT", OPT_LOW, "bind the low socket here instead; may be repeated" },
 	{ "high", "ENDPOINT", OPT_HIGH, "bind the high socket here instead; may be repeated" },
 	{ "replay", "ENDPOINT", OPT_REPLAY,
@@ -89,8 +102,23 @@ static const struct {
 	  "remove what --keep-attached left for this --name, then end" },
 	{ "without", "LIST", OPT_WITHOUT,
 	  "do without kernel features: multi, sleepable, tai, dynptr (to look for faults)" },
-	{ "check", NULL, OPT_CHECK, "say what would be traced, then end" },
-	{ "verbose", NULL, OPT_VERBOSE, "say more" },
+	{ "metrics", "ADDR:PORT", OPT_METRICS,
+	  "serve /metrics (Prometheus) and /healthz over HTTP" },
+	{ "user", "NAME", OPT_USER,
+	  "once started, become this user and keep only the privileges that are needed" },
+	{ "curve-secret", "FILE", OPT_CURVE_SECRET,
+	  "encrypt tcp with this secret key; see coretap keygen" },
+	{ "curve-clients", "FILE", OPT_CURVE_CLIENTS,
+	  "public keys of those who may connect over tcp; read again at SIGHUP" },
+	{ "allow-public", NULL, OPT_ALLOW_PUBLIC,
+	  "bind addresses beyond loopback without encryption" },
+	{ "ipc-mode", "MODE", OPT_IPC_MODE, "permissions of ipc sockets (default 0666)" },
+	{ "ipc-group", "GROUP", OPT_IPC_GROUP, "group of ipc sockets" },
+	{ "config", "FILE", OPT_CONFIG,
+	  "read options from this YAML file; those given here count more" },
+	{ "log-level", "LEVEL", OPT_LOG_LEVEL, "error, warning, info (default) or debug" },
+	{ "check", NULL, OPT_CHECK, "check all options, say what would be traced, then end" },
+	{ "verbose", NULL, OPT_VERBOSE, "the same as --log-level debug" },
 	{ "version", NULL, OPT_VERSION, "print the version" },
 	{ "help", NULL, OPT_HELP, "print this" },
 };
@@ -320,6 +348,70 @@ static bool append_glob(const char *option, const char **list, size_t *n, const 
 	return true;
 }
 
+/* An option without a value may be given one all the same, which takes back what a configuration
+ * file says: --keep-attached=no. */
+static bool parse_flag(const char *text, bool *out)
+{
+	bool yes = !text || !strcmp(text, "yes") || !strcmp(text, "true") || !strcmp(text, "on");
+	bool no = text && (!strcmp(text, "no") || !strcmp(text, "false") || !strcmp(text, "off"));
+
+	*out = yes;
+	return yes || no;
+}
+
+static bool parse_mode(const char *text, mode_t *out)
+{
+	char *end;
+	unsigned long mode = strtoul(text, &end, 8);
+
+	*out = (mode_t)mode;
+	return *text >= '0' && *text <= '7' && !*end && mode <= 0777;
+}
+
+static bool parse_group(const char *text, gid_t *out)
+{
+	const struct group *group = getgrnam(text);
+	unsigned long long number;
+
+	if (!group && parse_number(text, INT32_MAX, &number)) {
+		*out = (gid_t)number;
+		return true;
+	}
+	if (!group) {
+		log_error("--ipc-group %s: there is no such group", text);
+		return false;
+	}
+	*out = group->gr_gid;
+	return true;
+}
+
+static bool parse_level(const char *text, enum log_level *out)
+{
+	static const struct {
+		const char *name;
+		enum log_level level;
+	} levels[] = { { "error", LOG_LEVEL_ERROR },
+		       { "warning", LOG_LEVEL_WARNING },
+		       { "info", LOG_LEVEL_INFO },
+		       { "debug", LOG_LEVEL_DEBUG } };
+
+	for (size_t i = 0; i < sizeof(levels) / sizeof(levels[0]); i++)
+		if (!strcmp(text, levels[i].name)) {
+			*out = levels[i].level;
+			return true;
+		}
+	return false;
+}
+
+static bool append_endpoint(const char *option, const char **list, const char *text)
+{
+	if (endpoint_kind(text) == ENDPOINT_UNKNOWN) {
+		log_error("--%s %s: wants tcp://ADDRESS:PORT or ipc://PATH", option, text);
+		return false;
+	}
+	return append(option, list, MAX_ENDPOINTS, text);
+}
+
 static bool options_set(struct options *o, int option, const char *name, char *argument)
 {
 	unsigned long long number;
@@ -365,16 +457,20 @@ static bool options_set(struct options *o, int option, const char *name, char *a
 	case OPT_TRACEPOINTS:
 		return append(name, o->tracepoints, MAX_DECLARATION_FILES, argument);
 	case OPT_PORT:
+		if (!strcmp(argument, "none")) {
+			o->port = 0;
+			return true;
+		}
 		if (!parse_number(argument, 65533, &number) || number == 0)
 			break;
 		o->port = (unsigned int)number;
 		return true;
 	case OPT_LOW:
-		return append(name, o->endpoints[SOCKET_LOW], MAX_ENDPOINTS, argument);
+		return append_endpoint(name, o->endpoints[SOCKET_LOW], argument);
 	case OPT_HIGH:
-		return append(name, o->endpoints[SOCKET_HIGH], MAX_ENDPOINTS, argument);
+		return append_endpoint(name, o->endpoints[SOCKET_HIGH], argument);
 	case OPT_REPLAY:
-		return append(name, o->endpoints[ENDPOINT_REPLAY], MAX_ENDPOINTS, argument);
+		return append_endpoint(name, o->endpoints[ENDPOINT_REPLAY], argument);
 	case OPT_JOURNAL:
 		o->journal = strcmp(argument, "none") != 0;
 		o->journal_directory = o->journal ? argument : NULL;
@@ -386,7 +482,8 @@ static bool options_set(struct options *o, int option, const char *name, char *a
 			break;
 		return true;
 	case OPT_KEEP_ATTACHED:
-		o->keep_attached = true;
+		if (!parse_flag(argument, &o->keep_attached))
+			break;
 		return true;
 	case OPT_DETACH:
 		o->detach = true;
@@ -407,20 +504,57 @@ static bool options_set(struct options *o, int option, const char *name, char *a
 		o->check = true;
 		return true;
 	case OPT_VERBOSE:
-		log_verbose();
-		o->verbose = true;
+		if (!parse_flag(argument, &o->verbose))
+			break;
+		log_level(o->verbose ? LOG_LEVEL_DEBUG : LOG_LEVEL_INFO);
+		return true;
+	case OPT_LOG_LEVEL: {
+		enum log_level level;
+
+		if (!parse_level(argument, &level))
+			break;
+		log_level(level);
 		return true;
 	}
-	log_error("--%s %s: not a value for this option; see coretapd --help", name, argument);
+	case OPT_METRICS: {
+		bool loopback;
+
+		if (!metrics_address(argument, &loopback))
+			break;
+		o->metrics = argument;
+		return true;
+	}
+	case OPT_USER:
+		o->user = argument;
+		return true;
+	case OPT_CURVE_SECRET:
+		o->curve_secret = argument;
+		return true;
+	case OPT_CURVE_CLIENTS:
+		o->curve_clients = argument;
+		return true;
+	case OPT_ALLOW_PUBLIC:
+		if (!parse_flag(argument, &o->allow_public))
+			break;
+		return true;
+	case OPT_IPC_MODE:
+		if (!parse_mode(argument, &o->ipc_mode))
+			break;
+		return true;
+	case OPT_IPC_GROUP:
+		return parse_group(argument, &o->ipc_group);
+	}
+	log_error("--%s %s: not a value for this option; see coretapd --help", name,
+		  argument ? argument : "");
 	return false;
 }
 
 /* A glob that matches no topic is a slip of the pen, and would publish nothing without a word. */
-static bool globs_check(const struct declarations *catalogue, const char *option,
-			const char *const *globs, size_t n)
+static bool globs_check(const struct options *o, const char *option, const char *const *globs,
+			size_t n)
 {
-	const struct event_desc *events = catalogue->events;
-	size_t n_events = catalogue->n;
+	const struct event_desc *events = o->declarations.events;
+	size_t n_events = o->declarations.n;
 
 	for (size_t i = 0; i < n; i++) {
 		size_t e;
@@ -429,8 +563,8 @@ static bool globs_check(const struct declarations *catalogue, const char *option
 			if (!fnmatch(globs[i], events[e].topic, 0))
 				break;
 		if (e == n_events) {
-			log_error("--%s %s: matches no topic; `coretap topics` lists them", option,
-				  globs[i]);
+			log_error("%s--%s %s: matches no topic; `coretap topics` lists them",
+				  config_where(o->config, globs[i]), option, globs[i]);
 			return false;
 		}
 	}
@@ -451,14 +585,211 @@ static bool declarations_load(struct options *o)
 	return true;
 }
 
+/* ---- who may connect ---- */
+
+/* Loopback and ipc are for this machine. Whatever reaches further is encrypted, or asked for
+ * twice. */
+static bool endpoints_check(const struct options *o)
+{
+	static const char *const names[N_ENDPOINTS] = { "low", "high", "replay" };
+	bool open_tcp = !o->curve_secret && o->port;
+
+	for (int e = 0; e < N_ENDPOINTS; e++) {
+		for (int i = 0; i < MAX_ENDPOINTS && o->endpoints[e][i]; i++) {
+			const char *endpoint = o->endpoints[e][i];
+			enum endpoint_kind kind = endpoint_kind(endpoint);
+			const char *where = config_where(o->config, endpoint);
+
+			if (kind == ENDPOINT_ABSTRACT && (o->ipc_mode & 06) != 06) {
+				log_error("%s--%s %s: has no file that --ipc-mode could guard; "
+					  "give it a path",
+					  where, names[e], endpoint);
+				return false;
+			}
+			if (kind != ENDPOINT_PUBLIC || o->curve_secret)
+				continue;
+			if (!o->allow_public) {
+				log_error("%s--%s %s: is open to others than this machine: encrypt "
+					  "it with --curve-secret and --curve-clients, or say "
+					  "--allow-public",
+					  where, names[e], endpoint);
+				return false;
+			}
+			log_warning("--%s %s: everybody who reaches this address can read what the "
+				    "node does (--allow-public)",
+				    names[e], endpoint);
+		}
+	}
+	if ((o->ipc_mode & 06) != 06 && open_tcp)
+		log_warning(
+			"--ipc-mode %04o guards ipc only, tcp on loopback is open to every user "
+			"of this machine: add --port none, or --curve-secret",
+			(unsigned int)o->ipc_mode);
+	return true;
+}
+
+static bool access_check(const struct options *o)
+{
+	bool loopback = true;
+
+	if (!o->curve_secret != !o->curve_clients) {
+		log_error(
+			"--curve-secret and --curve-clients belong together: the server's key, and "
+			"the list of those who may connect");
+		return false;
+	}
+	if (o->metrics)
+		metrics_address(o->metrics, &loopback);
+	if (!loopback && !o->allow_public) {
+		log_error("%s--metrics %s: is open to others than this machine, and HTTP is not "
+			  "encrypted: put a proxy before it, or say --allow-public",
+			  config_where(o->config, o->metrics), o->metrics);
+		return false;
+	}
+	if (!loopback)
+		log_warning("--metrics %s: everybody who reaches this address can read it "
+			    "(--allow-public)",
+			    o->metrics);
+	return endpoints_check(o);
+}
+
+/* ---- the configuration file ---- */
+
+static bool is_list(int option)
+{
+	return option == OPT_ONLY || option == OPT_EXCLUDE || option == OPT_LOW ||
+	       option == OPT_HIGH || option == OPT_REPLAY || option == OPT_PAYLOAD ||
+	       option == OPT_TRACEPOINTS;
+}
+
+/* What one does, rather than how it is to be. */
+static bool is_command(int option)
+{
+	return option == OPT_CONFIG || option == OPT_CHECK || option == OPT_DETACH ||
+	       option == OPT_VERSION || option == OPT_HELP;
+}
+
+/* Takes back what the file said of an option that the command line has too: lists are replaced, and
+ * a node is named in one way. */
+static void option_forget(struct options *o, int option)
+{
+	switch (option) {
+	case OPT_PID:
+	case OPT_PID_FILE:
+	case OPT_DATADIR:
+		o->pid = 0;
+		o->pid_file = o->datadir = NULL;
+		break;
+	case OPT_ONLY:
+		memset(o->only, 0, sizeof(o->only));
+		o->n_only = 0;
+		break;
+	case OPT_EXCLUDE:
+		memset(o->exclude, 0, sizeof(o->exclude));
+		o->n_exclude = 0;
+		break;
+	case OPT_LOW:
+		memset(o->endpoints[SOCKET_LOW], 0, sizeof(o->endpoints[0]));
+		break;
+	case OPT_HIGH:
+		memset(o->endpoints[SOCKET_HIGH], 0, sizeof(o->endpoints[0]));
+		break;
+	case OPT_REPLAY:
+		memset(o->endpoints[ENDPOINT_REPLAY], 0, sizeof(o->endpoints[0]));
+		break;
+	case OPT_TRACEPOINTS:
+		memset(o->tracepoints, 0, sizeof(o->tracepoints));
+		break;
+	case OPT_PAYLOAD:
+		memset(o->rules, 0, sizeof(o->rules));
+		o->n_rules = 0;
+		o->payload_limit = 0;
+		o->payloads = false;
+		break;
+	}
+}
+
+static bool names_node(int option)
+{
+	return option == OPT_PID || option == OPT_PID_FILE || option == OPT_DATADIR;
+}
+
+static bool config_apply(struct options *o, const char *path, bool given[N_OPTIONS])
+{
+	size_t n;
+	const struct config_entry *entry;
+
+	if (config_read(&o->config, path))
+		return false;
+	entry = config_entries(o->config, &n);
+	for (const struct config_entry *end = entry + n; entry < end; entry++) {
+		const char *where = config_where(o->config, entry->value);
+		size_t i = 0;
+		bool good;
+
+		while (i < N_OPTIONS && strcmp(table[i].name, entry->key))
+			i++;
+		if (i == N_OPTIONS || is_command(table[i].value)) {
+			log_error("%s%s: %s", where, entry->key,
+				  i == N_OPTIONS ? "unknown option; see coretapd --help"
+						 : "is for the command line only");
+			return false;
+		}
+		if (entry->listed && !is_list(table[i].value)) {
+			log_error("%s%s: takes one value, not a list", where, entry->key);
+			return false;
+		}
+		log_prefix(where);
+		good = options_set(o, table[i].value, table[i].name, entry->value);
+		log_prefix(NULL);
+		if (!good)
+			return false;
+		given[i] = true;
+	}
+	return true;
+}
+
+/* Options of the command line count more than those of the file, wherever --config stands. */
+static const char *config_named(int argc, char **argv, const struct option *longs)
+{
+	const char *path = NULL;
+	int option;
+
+	while ((option = getopt_long(argc, argv, ":vh", longs, NULL)) != -1) {
+		if (option == OPT_HELP || option == OPT_VERSION || option == 'h')
+			return NULL;
+		if (option == OPT_CONFIG)
+			path = optarg;
+	}
+	return path;
+}
+
+static void override(struct options *o, int option, bool given[N_OPTIONS])
+{
+	bool forget = false;
+
+	for (size_t i = 0; i < N_OPTIONS; i++)
+		if (given[i] && (table[i].value == option ||
+				 (names_node(option) && names_node(table[i].value)))) {
+			given[i] = false;
+			forget = true;
+		}
+	if (forget)
+		option_forget(o, option);
+}
+
 void options_free(struct options *o)
 {
+	config_free(o->config);
+	o->config = NULL;
 	declarations_free(&o->declarations);
 }
 
 bool options_parse(struct options *o, int argc, char **argv, int *exit_code)
 {
 	struct option longs[N_OPTIONS + 1] = { { 0 } };
+	bool given[N_OPTIONS] = { false }; /* in the file */
+	const char *config;
 	int option, index;
 
 	*o = (struct options){
@@ -467,14 +798,22 @@ bool options_parse(struct options *o, int argc, char **argv, int *exit_code)
 		.ring_bytes = { DEFAULT_RING_BYTES, DEFAULT_RING_BYTES },
 		.journal = true,
 		.journal_bytes = { DEFAULT_JOURNAL_LOW, DEFAULT_JOURNAL_HIGH },
+		.ipc_mode = DEFAULT_IPC_MODE,
+		.ipc_group = (gid_t)-1,
 	};
 	declarations_init(&o->declarations);
 	*exit_code = EXIT_USAGE;
 	for (size_t i = 0; i < N_OPTIONS; i++)
 		longs[i] = (struct option){ table[i].name,
-					    table[i].argument ? required_argument : no_argument,
+					    table[i].argument		 ? required_argument
+					    : is_command(table[i].value) ? no_argument
+									 : optional_argument,
 					    NULL, table[i].value };
 	opterr = 0;
+	config = config_named(argc, argv, longs);
+	optind = 0; /* again from the start */
+	if (config && !config_apply(o, config, given))
+		return false;
 	while ((option = getopt_long(argc, argv, ":vh", longs, &index)) != -1) {
 		const char *name = NULL;
 
@@ -498,6 +837,9 @@ bool options_parse(struct options *o, int argc, char **argv, int *exit_code)
 				  option == ':' ? "wants a value" : "unknown option");
 			return false;
 		}
+		if (option == OPT_CONFIG)
+			continue;
+		override(o, option, given);
 		if (!options_set(o, option, name, optarg))
 			return false;
 	}
@@ -515,8 +857,8 @@ bool options_parse(struct options *o, int argc, char **argv, int *exit_code)
 		return false;
 	}
 	return rules_finish(o, o->message_types) && declarations_load(o) &&
-	       globs_check(&o->declarations, "only", o->only, o->n_only) &&
-	       globs_check(&o->declarations, "exclude", o->exclude, o->n_exclude);
+	       globs_check(o, "only", o->only, o->n_only) &&
+	       globs_check(o, "exclude", o->exclude, o->n_exclude) && access_check(o);
 }
 
 bool options_select(const void *arg, const struct event_desc *event)

@@ -10,7 +10,10 @@
 #include "publisher.h"
 #include "tracer.h"
 
+struct config;
+
 #define MAX_GLOBS 64
+#define DEFAULT_IPC_MODE 0666
 #define MAX_DECLARATION_FILES 16
 
 enum exit_code {
@@ -42,7 +45,7 @@ struct options {
 	uint32_t payload_limit; /* of types without a rule; RULE_DROP: they are not wanted */
 	bool payloads;		/* some type wants its payload */
 	/* where to */
-	unsigned int port;
+	unsigned int port;				   /* 0: no tcp */
 	const char *endpoints[N_ENDPOINTS][MAX_ENDPOINTS]; /* none: loopback tcp and ipc */
 	size_t subscriber_memory;
 	/* how */
@@ -55,6 +58,14 @@ struct options {
 	unsigned int without; /* enum tracer_feature */
 	bool check;
 	bool verbose;
+	/* in production */
+	const char *metrics; /* ADDR:PORT, NULL = none */
+	const char *user;    /* NULL: the one that started us */
+	const char *curve_secret, *curve_clients;
+	bool allow_public;
+	mode_t ipc_mode;
+	gid_t ipc_group;       /* -1: the group of who runs us */
+	struct config *config; /* texts of options may be its */
 };
 
 /* Fills options; to be freed with options_free in any case. Returns true to go on; false to end

@@ -1,10 +1,15 @@
 /* See privilege.h. */
 #include <errno.h>
+#include <fcntl.h>
+#include <grp.h>
 #include <linux/capability.h>
+#include <pwd.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/utsname.h>
 #include <unistd.h>
@@ -48,4 +53,141 @@ const char *privilege_hint(void)
 {
 	return "; kernel lockdown, a container or kernel.perf_event_paranoid may forbid it: "
 	       "`coretap doctor` tells";
+}
+
+/* ---- --user ---- */
+
+int privilege_user(struct user *user, const char *name)
+{
+	const struct passwd *entry = getpwnam(name);
+
+	if (!entry) {
+		log_error("--user %s: there is no such user", name);
+		return -ENOENT;
+	}
+	if (geteuid() && geteuid() != entry->pw_uid) {
+		log_error("--user %s: only root can become another user", name);
+		return -EPERM;
+	}
+	*user = (struct user){ name, entry->pw_uid, entry->pw_gid };
+	return 0;
+}
+
+void privilege_seal(void)
+{
+	prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+}
+
+/* The effective capabilities go with the effective user, and come back with it. */
+void privilege_as(const struct user *user)
+{
+	if (!user->name || geteuid())
+		return;
+	if (setegid(user->gid) || seteuid(user->uid))
+		log_warning("--user %s: %s", user->name, strerror(errno));
+}
+
+void privilege_self(void)
+{
+	if (getuid() || !geteuid())
+		return;
+	if (seteuid(0) || setegid(getgid()))
+		log_warning("root: %s", strerror(errno));
+}
+
+/* The directory is the user's already, so names in it may be anything by now. */
+static void give(const struct user *user, int directory, const char *name)
+{
+	int fd = openat(directory, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+	struct stat st;
+
+	if (fd < 0)
+		return;
+	if (!fstat(fd, &st) && (S_ISDIR(st.st_mode) || (S_ISREG(st.st_mode) && st.st_nlink == 1)) &&
+	    fchown(fd, user->uid, user->gid))
+		log_warning("%s: cannot be given to %s: %s", name, user->name, strerror(errno));
+	close(fd);
+}
+
+void privilege_give(const struct user *user, const char *path, const char *const *names)
+{
+	int fd;
+
+	if (!user->name || geteuid())
+		return;
+	fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (fd < 0)
+		return;
+	if (fchown(fd, user->uid, user->gid))
+		log_warning("%s: cannot be given to %s: %s", path, user->name, strerror(errno));
+	for (; *names; names++)
+		give(user, fd, *names);
+	close(fd);
+}
+
+/* What a running coretapd needs, because nodes are restarted and upgraded while it runs:
+ *
+ * CAP_BPF         bpf(2) at all: before Linux 5.19 every command wants it where
+ *                 kernel.unprivileged_bpf_disabled is set, as it is by default; later only maps and
+ *                 programs do, which are loaded by then.
+ * CAP_PERFMON     breakpoints in an executable that is attached later: perf_event_open(2) and
+ *                 links of uprobes.
+ * CAP_LEASE       the lease on the node's executable, which belongs to another user: it holds a
+ *                 writer back until coretapd has detached. Without it, who overwrites the file in
+ *                 place would not be.
+ * CAP_SYS_PTRACE  /proc/PID/exe of a process of another user, which tells the node from others and
+ *                 leads to its executable. It is the strongest of the four (its owner may read and
+ *                 change any process), so it is kept only where the node runs as another user, or
+ *                 is not known yet. Who runs coretapd as the node's user does without.
+ *
+ * Not kept: CAP_DAC_READ_SEARCH (would open a node that others may not read, but with it every
+ * wallet), CAP_DAC_OVERRIDE and CAP_CHOWN (the files are the user's by then), CAP_NET_BIND_SERVICE
+ * (everything is bound), CAP_SYS_RESOURCE (memory for maps is counted by cgroup since 5.11),
+ * CAP_SYS_ADMIN (CAP_BPF and CAP_PERFMON stand for what it did here). */
+static uint64_t needed(bool others)
+{
+	uint64_t set = 1ULL << CAP_BPF | 1ULL << CAP_PERFMON | 1ULL << CAP_LEASE;
+
+	return others ? set | 1ULL << CAP_SYS_PTRACE : set;
+}
+
+static int capabilities_limit(uint64_t wanted)
+{
+	struct __user_cap_header_struct header = { .version = _LINUX_CAPABILITY_VERSION_3 };
+	struct __user_cap_data_struct data[2] = { { 0 } };
+
+	if (syscall(SYS_capget, &header, data))
+		return -errno;
+	for (int i = 0; i < 2; i++) {
+		data[i].permitted &= (uint32_t)(wanted >> 32 * i);
+		data[i].effective = data[i].permitted;
+		data[i].inheritable = 0;
+	}
+	return syscall(SYS_capset, &header, data) ? -errno : 0;
+}
+
+int privilege_drop(const struct user *user, bool others)
+{
+	int err = 0;
+
+	if (!geteuid() && !user->name)
+		return 0;
+	prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
+	/* Needs CAP_SETPCAP; without it there is nothing to be gained by execve either. */
+	for (int cap = 0; cap < 64; cap++)
+		if (!(needed(others) >> cap & 1))
+			prctl(PR_CAPBSET_DROP, cap, 0, 0, 0);
+	if (!geteuid() && user->uid) {
+		/* Of this thread only: those of libzmq lose all, as they should. */
+		if (prctl(PR_SET_KEEPCAPS, 1, 0, 0, 0) || initgroups(user->name, user->gid) ||
+		    setresgid(user->gid, user->gid, user->gid) ||
+		    setresuid(user->uid, user->uid, user->uid))
+			err = -errno;
+		prctl(PR_SET_KEEPCAPS, 0, 0, 0, 0);
+	}
+	if (!err)
+		err = capabilities_limit(needed(others));
+	if (err)
+		log_error("privileges cannot be given up: %s", strerror(-err));
+	return err;
 }

@@ -8,6 +8,7 @@
 #include <unistd.h>
 #include <zmq.h>
 
+#include "access.h"
 #include "log.h"
 #include "publisher.h"
 #include "stream.h"
@@ -17,6 +18,10 @@ struct publisher {
 	void *sockets[N_SOCKETS];
 	char *paths[N_ENDPOINTS * MAX_ENDPOINTS]; /* ipc sockets to remove at the end */
 	size_t n_paths;
+	mode_t ipc_mode;
+	uid_t ipc_owner;
+	gid_t ipc_group;
+	struct access *access;
 };
 
 /* How long the last messages may take to reach subscribers once the bridge stops. */
@@ -62,27 +67,122 @@ static int ipc_path_check(const char *path)
 	return err;
 }
 
-int publisher_bind(struct publisher *p, void *socket, const char *endpoint)
+enum endpoint_kind endpoint_kind(const char *endpoint)
 {
-	const char *path = strncmp(endpoint, "ipc://", 6) ? NULL : endpoint + 6;
-	int err = path ? ipc_path_check(path) : 0;
+	const char *host = endpoint + 6;
+
+	if (!strncmp(endpoint, "ipc://", 6) && *host)
+		return *host == '@' ? ENDPOINT_ABSTRACT : ENDPOINT_IPC;
+	if (strncmp(endpoint, "tcp://", 6) || !strchr(host, ':'))
+		return ENDPOINT_UNKNOWN;
+	/* Names of interfaces and hosts lead who knows where. */
+	if ((!strncmp(host, "127.", 4) && host[strspn(host, "0123456789.")] == ':') ||
+	    !strncmp(host, "localhost:", 10) || !strncmp(host, "lo:", 3) ||
+	    !strncmp(host, "[::1]:", 6))
+		return ENDPOINT_LOOPBACK;
+	return ENDPOINT_PUBLIC;
+}
+
+static int bind_ipc(struct publisher *p, void *socket, const char *endpoint)
+{
+	const char *path = endpoint + 6;
+	bool file = endpoint_kind(endpoint) == ENDPOINT_IPC;
+	mode_t before;
+	int err = file ? ipc_path_check(path) : 0;
 
 	if (err)
 		return err;
-	if (zmq_bind(socket, endpoint)) {
-		err = -errno;
-		log_error("%s: cannot bind: %s%s", endpoint, zmq_strerror(errno),
-			  err == -EADDRINUSE ? "; choose other ports with --port" : "");
+	/* Made with its mode: it is never more open for a moment, and no link is followed. */
+	before = umask(0777 & ~p->ipc_mode);
+	err = zmq_bind(socket, endpoint) ? -errno : 0;
+	umask(before);
+	if (err) {
+		log_error("%s: cannot bind: %s", endpoint, zmq_strerror(-err));
 		return err;
 	}
-	if (path) {
-		/* As open as loopback tcp is. */
-		chmod(path, 0666);
-		p->paths[p->n_paths] = strdup(path);
-		if (p->paths[p->n_paths])
-			p->n_paths++;
+	if (!file)
+		return 0;
+	p->paths[p->n_paths] = strdup(path);
+	if (p->paths[p->n_paths])
+		p->n_paths++;
+	if ((p->ipc_owner == (uid_t)-1 && p->ipc_group == (gid_t)-1) ||
+	    !lchown(path, p->ipc_owner, p->ipc_group))
+		return 0;
+	err = -errno;
+	log_error("%s: cannot be given to its owner and group: %s", path, strerror(-err));
+	return err;
+}
+
+static int bind_tcp(void *socket, const char *endpoint)
+{
+	int err;
+
+	if (!zmq_bind(socket, endpoint))
+		return 0;
+	err = -errno;
+	log_error("%s: cannot bind: %s%s", endpoint, zmq_strerror(-err),
+		  err == -EADDRINUSE ? "; choose other ports with --port" : "");
+	return err;
+}
+
+/* What is set on a socket holds for what is bound later: so ipc comes first, which file modes
+ * guard, and then tcp, for which a key is demanded. */
+int publisher_bind(struct publisher *p, void *socket, const char *const endpoints[MAX_ENDPOINTS])
+{
+	int err = 0;
+
+	for (int i = 0; i < MAX_ENDPOINTS && endpoints[i] && !err; i++)
+		if (endpoint_kind(endpoints[i]) <= ENDPOINT_ABSTRACT)
+			err = bind_ipc(p, socket, endpoints[i]);
+	if (!err && p->access) {
+		err = access_demand(p->access, p->context, socket);
+		if (err)
+			log_error("CURVE: %s", zmq_strerror(-err));
 	}
-	return 0;
+	for (int i = 0; i < MAX_ENDPOINTS && endpoints[i] && !err; i++)
+		if (endpoint_kind(endpoints[i]) > ENDPOINT_ABSTRACT)
+			err = bind_tcp(socket, endpoints[i]);
+	return err;
+}
+
+void publisher_attend(struct publisher *p)
+{
+	for (enum socket_id id = 0; id < N_SOCKETS; id++) {
+		int events;
+		size_t len = sizeof(events);
+
+		zmq_getsockopt(p->sockets[id], ZMQ_EVENTS, &events, &len);
+	}
+}
+
+int publisher_fd(struct publisher *p, enum socket_id id)
+{
+	int fd = -1;
+	size_t len = sizeof(fd);
+
+	zmq_getsockopt(p->sockets[id], ZMQ_FD, &fd, &len);
+	return fd;
+}
+
+bool publisher_admit(struct publisher *p)
+{
+	return p->access && access_serve(p->access);
+}
+
+int publisher_admit_fd(struct publisher *p)
+{
+	return p->access ? access_fd(p->access) : -1;
+}
+
+void publisher_reload(struct publisher *p)
+{
+	if (p->access)
+		access_reload(p->access);
+}
+
+uint64_t publisher_rejected(const struct publisher *p)
+{
+	return p->access ? access_rejected(p->access) : 0;
 }
 
 void *publisher_context(struct publisher *p)
@@ -112,7 +212,6 @@ static int socket_open(struct publisher *p, enum socket_id id,
 	void *s = zmq_socket(p->context, ZMQ_PUB);
 	/* libzmq counts messages, not bytes; most are far smaller than the largest. */
 	size_t messages = options->subscriber_memory / MESSAGE_MAX_BYTES;
-	int err = 0;
 
 	if (!s)
 		return -errno;
@@ -121,9 +220,7 @@ static int socket_open(struct publisher *p, enum socket_id id,
 		messages = 1;
 	set_int(s, ZMQ_SNDHWM, messages > INT32_MAX ? INT32_MAX : (int)messages);
 	publisher_configure(s);
-	for (int i = 0; i < MAX_ENDPOINTS && options->endpoints[id][i] && !err; i++)
-		err = publisher_bind(p, s, options->endpoints[id][i]);
-	return err;
+	return publisher_bind(p, s, options->endpoints[id]);
 }
 
 int publisher_open(struct publisher **publisher, const struct publisher_options *options)
@@ -133,9 +230,18 @@ int publisher_open(struct publisher **publisher, const struct publisher_options 
 
 	if (!p)
 		return err;
+	p->ipc_mode = options->ipc_mode;
+	p->ipc_owner = options->ipc_owner;
+	p->ipc_group = options->ipc_group;
+	p->access = options->access;
 	p->context = zmq_ctx_new();
 	if (!p->context)
 		goto out;
+	err = p->access ? access_start(p->access, p->context) : 0;
+	if (err) {
+		log_error("CURVE: %s", zmq_strerror(-err));
+		goto out;
+	}
 	for (enum socket_id id = 0; id < N_SOCKETS; id++) {
 		err = socket_open(p, id, options);
 		if (err)
@@ -155,6 +261,7 @@ void publisher_close(struct publisher *p)
 	for (enum socket_id id = 0; id < N_SOCKETS; id++)
 		if (p->sockets[id])
 			zmq_close(p->sockets[id]);
+	access_close(p->access);
 	if (p->context)
 		zmq_ctx_term(p->context);
 	for (size_t i = 0; i < p->n_paths; i++) {

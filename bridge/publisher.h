@@ -1,11 +1,15 @@
-/* The two PUB sockets. Only publisher.c (and replay.c) know libzmq. */
+/* The two PUB sockets. Only publisher.c, replay.c and access.c know libzmq. */
 #ifndef CORETAP_PUBLISHER_H
 #define CORETAP_PUBLISHER_H
 
+#include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
 
 #include "../protocol/catalogue.h"
 
+struct access;
 struct publisher;
 
 #define MAX_ENDPOINTS 8
@@ -16,7 +20,21 @@ enum { ENDPOINT_REPLAY = N_SOCKETS, N_ENDPOINTS };
 struct publisher_options {
 	const char *endpoints[N_ENDPOINTS][MAX_ENDPOINTS]; /* "tcp://...", "ipc://..."; NULL ends */
 	size_t subscriber_memory; /* bytes that may wait for one subscriber on one socket */
+	mode_t ipc_mode;	  /* of ipc sockets */
+	uid_t ipc_owner;	  /* -1: as made */
+	gid_t ipc_group;	  /* -1: as made */
+	struct access *access;	  /* who may connect over tcp; NULL: everybody. The publisher's */
 };
+
+/* What an endpoint is: anything but tcp and ipc is not bound. */
+enum endpoint_kind {
+	ENDPOINT_UNKNOWN,
+	ENDPOINT_IPC,
+	ENDPOINT_ABSTRACT, /* ipc without a file: no mode can guard it */
+	ENDPOINT_LOOPBACK, /* tcp on an address that only this machine reaches */
+	ENDPOINT_PUBLIC,   /* any other tcp */
+};
+enum endpoint_kind endpoint_kind(const char *endpoint);
 
 /* Binds the two sockets. Refuses an address in use (-EADDRINUSE) and a path that is no socket
  * (-EEXIST), replaces a stale ipc socket. Returns 0 or -errno, said in the log. */
@@ -31,9 +49,26 @@ void publisher_close(struct publisher *publisher);
 void publisher_send(struct publisher *publisher, enum socket_id socket, const char *topic,
 		    char *body, size_t len);
 
-/* For replay.c: the libzmq context, and bind with the same care for addresses in use. */
+/* For replay.c: the libzmq context, and bind with the same care for addresses in use and for who
+ * may connect. */
 void *publisher_context(struct publisher *publisher);
-int publisher_bind(struct publisher *publisher, void *socket, const char *endpoint);
+int publisher_bind(struct publisher *publisher, void *socket,
+		   const char *const endpoints[MAX_ENDPOINTS]);
+
+/* Lets in, or refuses, who knocked meanwhile. Returns whether more wait. */
+bool publisher_admit(struct publisher *publisher);
+
+/* Takes in what subscribers ask for. libzmq does that with each send too, which may be a second away;
+ * the descriptor of a socket is readable when there is something. */
+void publisher_attend(struct publisher *publisher);
+int publisher_fd(struct publisher *publisher, enum socket_id socket);
+int publisher_admit_fd(struct publisher *publisher); /* -1: everybody may connect */
+
+/* Reads the list of those who may connect again. */
+void publisher_reload(struct publisher *publisher);
+
+/* Connections that were refused. */
+uint64_t publisher_rejected(const struct publisher *publisher);
 
 /* Keepalive, IPv6, bounds and what else every socket of ours should have. */
 void publisher_configure(void *socket);

@@ -18,6 +18,7 @@ struct replay {
 	size_t n_parts;
 	zmq_msg_t *parts; /* topics and bodies of the answer being made */
 	size_t capacity;
+	struct replay_counters counters;
 };
 
 struct request {
@@ -39,7 +40,7 @@ int replay_open(struct replay **replay, struct publisher *publisher,
 {
 	struct replay *r = calloc(1, sizeof(*r));
 	int one = 1, send_limit = 2, receive_limit = 16, linger = 0;
-	int err = 0;
+	int err;
 
 	if (!r)
 		return -ENOMEM;
@@ -54,8 +55,7 @@ int replay_open(struct replay **replay, struct publisher *publisher,
 	set_option(r->socket, ZMQ_SNDHWM, &send_limit, sizeof(send_limit));
 	set_option(r->socket, ZMQ_RCVHWM, &receive_limit, sizeof(receive_limit));
 	set_option(r->socket, ZMQ_LINGER, &linger, sizeof(linger));
-	for (int i = 0; i < MAX_ENDPOINTS && endpoints[i] && !err; i++)
-		err = publisher_bind(publisher, r->socket, endpoints[i]);
+	err = publisher_bind(publisher, r->socket, endpoints);
 	if (err) {
 		replay_close(r);
 		return err;
@@ -71,6 +71,11 @@ void replay_close(struct replay *r)
 	zmq_close(r->socket);
 	free(r->parts);
 	free(r);
+}
+
+const struct replay_counters *replay_counters(const struct replay *r)
+{
+	return &r->counters;
 }
 
 int replay_fd(struct replay *r)
@@ -513,6 +518,8 @@ static const char *answer_replay(struct replay *r, struct request *q, struct bri
 	msgpack_pack_uint64(&pk, gone);
 	answer_send(r, q, &out);
 	msgpack_sbuffer_destroy(&out);
+	r->counters.bytes += c.bytes;
+	r->counters.gone += gone;
 	return NULL;
 }
 
@@ -524,15 +531,22 @@ bool replay_serve(struct replay *r, struct bridge *b)
 	int got = request_receive(r, &request, &body);
 
 	if (got > 0) {
+		uint64_t *counter = &r->counters.error;
+
 		error = request_decode(&request, &body);
-		if (!error && item_is(&request.op, "hello"))
+		if (!error && item_is(&request.op, "hello")) {
 			answer_hello(r, &request, b);
-		else if (!error && item_is(&request.op, "catalogue"))
+			counter = &r->counters.hello;
+		} else if (!error && item_is(&request.op, "catalogue")) {
 			answer_catalogue(r, &request, b);
-		else if (!error && item_is(&request.op, "replay"))
+			counter = &r->counters.catalogue;
+		} else if (!error && item_is(&request.op, "replay")) {
 			error = answer_replay(r, &request, b);
-		else if (!error)
+			counter = error ? counter : &r->counters.replay;
+		} else if (!error) {
 			error = "unknown op";
+		}
+		(*counter)++;
 		if (error)
 			answer_error(r, &request, error);
 	}

@@ -2,7 +2,7 @@
 #include "bridge.h"
 #include "publisher.h"
 
-static size_t status_topics(const struct bridge *b, enum socket_id id, struct topic_status *out)
+size_t status_topics(const struct bridge *b, enum socket_id id, struct topic_status *out)
 {
 	const struct shared *shared = tracer_shared(b->tracer);
 	size_t n = 0;
@@ -28,8 +28,7 @@ static size_t status_topics(const struct bridge *b, enum socket_id id, struct to
 	return n;
 }
 
-/* First position that replay has; one past the last when it has none. */
-static uint64_t held(const struct bridge *b, enum socket_id id)
+uint64_t status_held(const struct bridge *b, enum socket_id id)
 {
 	uint64_t first, last;
 
@@ -38,7 +37,7 @@ static uint64_t held(const struct bridge *b, enum socket_id id)
 	return first;
 }
 
-static const char *replay_state(const struct bridge *b)
+const char *status_replay(const struct bridge *b)
 {
 	if (!b->options->journal)
 		return "off";
@@ -57,11 +56,13 @@ void status_send(struct bridge *b, const char *topic)
 			.socket = id,
 			.time_us = now_us(),
 			.n = b->streams[id].next_n - 1,
-			.held = held(b, id),
-			.replay = replay_state(b),
+			.held = status_held(b, id),
+			.replay = status_replay(b),
 			.pid = (uint32_t)b->node.process.pid,
 			.ignored = b->node.ignored,
 			.n_ignored = b->node.n_ignored,
+			.guarded = b->options->curve_secret != NULL,
+			.rejected = publisher_rejected(b->publisher),
 			.topics = topics,
 			.n_topics = status_topics(b, id, topics),
 		};

@@ -49,6 +49,8 @@ struct tracer {
 	int links[MAX_SITES];		  /* of the kernel; -1 = none */
 	struct bpf_link *perf[MAX_SITES]; /* libbpf's half of a perf link made here */
 	char pins[128];			  /* directory, "" = not pinned */
+	char label[64];			  /* its name */
+	int given;			  /* descriptor of it once it was given away; -1 = none */
 	char description[64];
 };
 
@@ -118,6 +120,7 @@ static struct tracer *tracer_new(void)
 	if (!t)
 		return NULL;
 	t->program = t->sites = t->shared_map = t->rings[SOCKET_LOW] = t->rings[SOCKET_HIGH] = -1;
+	t->given = -1;
 	t->entry = t->ret = t->calls = -1;
 	for (size_t i = 0; i < MAX_SITES; i++)
 		t->links[i] = -1;
@@ -296,6 +299,7 @@ void tracer_close(struct tracer *t)
 	fd_close(&t->shared_map);
 	fd_close(&t->rings[SOCKET_LOW]);
 	fd_close(&t->rings[SOCKET_HIGH]);
+	fd_close(&t->given);
 	coretap_bpf__destroy(t->skeleton);
 	free(t);
 }
@@ -414,15 +418,34 @@ void tracer_detach_group(struct tracer *t, unsigned int group)
 	t->attached[group] = false;
 }
 
+/* Removes what is pinned in a directory. Returns how much it was, or -errno. */
+static int pins_remove(const char *directory)
+{
+	DIR *dir = opendir(directory);
+	struct dirent *entry;
+	int n = 0;
+
+	if (!dir)
+		return errno == ENOENT ? 0 : -errno;
+	while ((entry = readdir(dir)))
+		if (entry->d_name[0] != '.' && !unlinkat(dirfd(dir), entry->d_name, 0))
+			n++;
+	closedir(dir);
+	return n;
+}
+
 void tracer_detach(struct tracer *t)
 {
 	if (t->shared)
 		tracer_gate(t, false);
 	links_release(t, 0, MAX_SITES);
 	memset(t->attached, 0, sizeof(t->attached));
-	if (t->pins[0])
-		tracer_unpin(strrchr(t->pins, '/') + 1);
+	if (t->pins[0]) {
+		pins_remove(t->pins);
+		tracer_unpin(t->label);
+	}
 	t->pins[0] = '\0';
+	fd_close(&t->given);
 }
 
 bool tracer_attached(const struct tracer *t, unsigned int group)
@@ -535,6 +558,12 @@ static void pin_fds(struct tracer *t, int *fds[N_PINS])
 	fds[7] = &t->calls;
 }
 
+static void pins_name(struct tracer *t, const char *label)
+{
+	snprintf(t->label, sizeof(t->label), "%s", label);
+	snprintf(t->pins, sizeof(t->pins), TRACER_PIN_ROOT "/%s", label);
+}
+
 static int pin_one(const char *path, int fd)
 {
 	return fd >= 0 && bpf_obj_pin(fd, path) && errno != EEXIST ? -errno : 0;
@@ -546,10 +575,11 @@ int tracer_pin(struct tracer *t, const char *label)
 	int *fds[N_PINS];
 	int err = 0;
 
-	snprintf(t->pins, sizeof(t->pins), TRACER_PIN_ROOT "/%s", label);
+	if (t->given < 0)
+		pins_name(t, label);
 	pin_fds(t, fds);
-	if ((mkdir(TRACER_PIN_ROOT, 0700) && errno != EEXIST) ||
-	    (mkdir(t->pins, 0700) && errno != EEXIST))
+	if (t->given < 0 && ((mkdir(TRACER_PIN_ROOT, 0700) && errno != EEXIST) ||
+			     (mkdir(t->pins, 0700) && errno != EEXIST)))
 		err = -errno;
 	for (int i = 0; i < N_PINS && !err; i++) {
 		snprintf(path, sizeof(path), "%s/%s", t->pins, pin_names[i]);
@@ -564,6 +594,7 @@ int tracer_pin(struct tracer *t, const char *label)
 		log_error("%s: cannot pin: %s; --keep-attached wants a BPF file system there "
 			  "(mount -t bpf bpf /sys/fs/bpf)",
 			  t->pins, strerror(-err));
+		pins_remove(t->pins);
 		tracer_unpin(label);
 		t->pins[0] = '\0';
 	}
@@ -590,8 +621,9 @@ int tracer_resume(struct tracer **tracer, const char *label)
 	if (!t)
 		return -ENOMEM;
 	libbpf_set_print(libbpf_log);
-	snprintf(t->pins, sizeof(t->pins), TRACER_PIN_ROOT "/%s", label);
-	if (access(t->pins, F_OK)) {
+	pins_name(t, label);
+	/* A user that may not write to the directory above leaves its own behind, empty. */
+	if (access(t->pins, F_OK) || !rmdir(t->pins)) {
 		t->pins[0] = '\0';
 		tracer_close(t);
 		return -ENOENT;
@@ -625,25 +657,36 @@ int tracer_resume(struct tracer **tracer, const char *label)
 	return 0;
 }
 
+int tracer_give(struct tracer *t, uid_t uid, gid_t gid)
+{
+	struct dirent *entry;
+	DIR *dir;
+	int err = 0;
+
+	if (!t->pins[0])
+		return 0;
+	dir = opendir(t->pins);
+	if (!dir)
+		return -errno;
+	t->given = keep_fd(dirfd(dir));
+	while ((entry = readdir(dir)))
+		if (strcmp(entry->d_name, "..") &&
+		    fchownat(dirfd(dir), entry->d_name, uid, gid, AT_SYMLINK_NOFOLLOW))
+			err = -errno;
+	closedir(dir);
+	if (err)
+		log_error("%s: cannot be given to the user: %s", t->pins, strerror(-err));
+	snprintf(t->pins, sizeof(t->pins), "/proc/self/fd/%d", t->given);
+	return err;
+}
+
 int tracer_unpin(const char *label)
 {
-	char directory[128], path[400];
-	struct dirent *entry;
-	int n = 0;
-	DIR *dir;
+	char directory[128];
+	int n;
 
 	snprintf(directory, sizeof(directory), TRACER_PIN_ROOT "/%s", label);
-	dir = opendir(directory);
-	if (!dir)
-		return errno == ENOENT ? 0 : -errno;
-	while ((entry = readdir(dir))) {
-		if (entry->d_name[0] == '.')
-			continue;
-		snprintf(path, sizeof(path), "%s/%s", directory, entry->d_name);
-		if (!unlink(path))
-			n++;
-	}
-	closedir(dir);
+	n = pins_remove(directory);
 	rmdir(directory);
 	rmdir(TRACER_PIN_ROOT);
 	return n;

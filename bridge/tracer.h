@@ -64,6 +64,10 @@ int tracer_pin(struct tracer *tracer, const char *label);
  * when something is missing or another coretapd made it: call tracer_unpin. */
 int tracer_resume(struct tracer **tracer, const char *label);
 
+/* Gives what is pinned to a user, and keeps a way to it that works whatever that user may see of
+ * /sys/fs/bpf. Returns 0 or -errno, said in the log. */
+int tracer_give(struct tracer *tracer, uid_t uid, gid_t gid);
+
 /* Removes the pins of label: the kernel detaches soon after. Returns how many there were or -errno.
  */
 int tracer_unpin(const char *label);

@@ -375,7 +375,7 @@ void encode_status(msgpack_sbuffer *out, const struct bridge_status *s)
 	msgpack_packer pk;
 
 	msgpack_packer_init(&pk, out, msgpack_sbuffer_write);
-	msgpack_pack_map(&pk, 12);
+	msgpack_pack_map(&pk, 12 + s->guarded);
 	pack_key(&pk, "v");
 	msgpack_pack_uint64(&pk, WIRE_VERSION);
 	pack_key(&pk, "node");
@@ -425,6 +425,10 @@ void encode_status(msgpack_sbuffer *out, const struct bridge_status *s)
 	msgpack_pack_array(&pk, s->n_ignored);
 	for (size_t i = 0; i < s->n_ignored; i++)
 		msgpack_pack_uint64(&pk, s->ignored[i]);
+	if (s->guarded) {
+		pack_key(&pk, "rejected");
+		msgpack_pack_uint64(&pk, s->rejected);
+	}
 }
 
 static void pack_pair(msgpack_packer *pk, const char *key, const char *text)

@@ -83,6 +83,8 @@ struct bridge_status {
 	uint32_t pid;		 /* the process that is traced, 0 = none (nil) */
 	const uint32_t *ignored; /* other processes of the binary */
 	size_t n_ignored;
+	bool guarded;	   /* connections are refused for want of a key */
+	uint64_t rejected; /* so many were */
 	const struct topic_status *topics;
 	size_t n_topics;
 };

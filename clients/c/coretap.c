@@ -92,6 +92,8 @@ const char *coretap_strerror(int error)
 		return "the number does not fit";
 	case EBADMSG:
 		return "not a position file";
+	case EKEYREJECTED:
+		return "not a key: a key has 40 characters, as `coretap keygen` makes them";
 	default:
 		return error < 0 ? strerror(-error) : "no error";
 	}
@@ -140,6 +142,12 @@ void coretap_close(struct coretap *tap)
 	json_free(&tap->position_text);
 	free(tap->position);
 	free(tap);
+}
+
+int coretap_set_curve(struct coretap *tap, const char *server_key, const char *secret_key)
+{
+	return tap->filter.n_names ? -EBUSY
+				   : transport_set_curve(tap->transport, server_key, secret_key);
 }
 
 int coretap_set_memory(struct coretap *tap, uint64_t bytes)

@@ -130,6 +130,14 @@ CORETAP_EXPORT int coretap_set_memory(struct coretap *tap, uint64_t bytes);
  * else -EBUSY. */
 CORETAP_EXPORT int coretap_set_replay(struct coretap *tap, int on);
 
+/* Encrypts tcp connections with CURVE, for a coretapd that has --curve-secret: server_key is its
+ * public key, secret_key this client's own, each 40 characters of Z85 as `coretap keygen` makes
+ * them. The public key that belongs to secret_key must be in coretapd's --curve-clients: who is
+ * refused hears nothing (CORETAP_STALE). Ipc is left as it is. Before the first coretap_subscribe,
+ * else -EBUSY; -EKEYREJECTED: not a key; -ENOTSUP: this libzmq has no CURVE. */
+CORETAP_EXPORT int coretap_set_curve(struct coretap *tap, const char *server_key,
+				     const char *secret_key);
+
 /* Asks for events, and connects the socket that has them if it is not connected yet. topic is
  *
  *	"mempool.removed"   one topic

@@ -12,6 +12,8 @@
 #include "transport.h"
 
 #define MAX_ENDPOINT 300
+#define KEY_BYTES 32
+#define KEY_TEXT 40
 #define REPLAY N_SOCKETS /* its place among the endpoints */
 
 struct transport {
@@ -25,6 +27,8 @@ struct transport {
 	zmq_msg_t held[N_SOCKETS][2];
 	int backlog;
 	int epoll;
+	uint8_t curve[3][KEY_BYTES]; /* the server's key, ours, our secret one */
+	bool encrypted;
 };
 
 /* Splits host:port from the right: a host may be a bracketed IPv6 address. */
@@ -128,6 +132,7 @@ void transport_close(struct transport *transport)
 	}
 	if (transport->epoll >= 0)
 		close(transport->epoll);
+	explicit_bzero(transport->curve, sizeof(transport->curve));
 	if (transport->context)
 		while (zmq_ctx_term(transport->context) && errno == EINTR)
 			;
@@ -137,6 +142,40 @@ void transport_close(struct transport *transport)
 void transport_set_backlog(struct transport *transport, int messages)
 {
 	transport->backlog = messages;
+}
+
+static bool key_decode(uint8_t key[KEY_BYTES], const char *text)
+{
+	return strlen(text) == KEY_TEXT && zmq_z85_decode(key, text);
+}
+
+int transport_set_curve(struct transport *transport, const char *server_key, const char *secret_key)
+{
+	char public_key[KEY_TEXT + 1];
+
+	if (!zmq_has("curve"))
+		return -ENOTSUP;
+	if (!key_decode(transport->curve[0], server_key) ||
+	    !key_decode(transport->curve[2], secret_key) ||
+	    zmq_curve_public(public_key, secret_key) ||
+	    !key_decode(transport->curve[1], public_key))
+		return -EKEYREJECTED;
+	transport->encrypted = true;
+	return 0;
+}
+
+/* The file's mode guards ipc. */
+static int set_curve(const struct transport *transport, void *socket)
+{
+	static const int names[] = { ZMQ_CURVE_SERVERKEY, ZMQ_CURVE_PUBLICKEY,
+				     ZMQ_CURVE_SECRETKEY };
+
+	if (!transport->encrypted || strncmp(transport->endpoints[0], "tcp:", 4))
+		return 0;
+	for (int i = 0; i < 3; i++)
+		if (zmq_setsockopt(socket, names[i], transport->curve[i], KEY_BYTES))
+			return -errno;
+	return 0;
 }
 
 static int set_options(struct transport *transport, void *socket)
@@ -167,7 +206,7 @@ static int set_options(struct transport *transport, void *socket)
 			return -errno;
 	if (zmq_setsockopt(socket, ZMQ_MAXMSGSIZE, &max_length, sizeof(max_length)))
 		return -errno;
-	return 0;
+	return set_curve(transport, socket);
 }
 
 static int connect_socket(struct transport *transport, enum socket_id id)

@@ -27,6 +27,11 @@ void transport_close(struct transport *transport);
 /* Messages that wait in each socket, 0 = any number. Has no effect on a connected socket. */
 void transport_set_backlog(struct transport *transport, int messages);
 
+/* Keys for tcp, see coretap_set_curve. Has no effect on a connected socket. Returns 0,
+ * -EKEYREJECTED or -ENOTSUP. */
+int transport_set_curve(struct transport *transport, const char *server_key,
+			const char *secret_key);
+
 /* Connects the socket if need be and subscribes to all topics that begin with prefix.
  * Returns 0 or -errno. */
 int transport_subscribe(struct transport *transport, enum socket_id socket, const char *prefix);

@@ -285,7 +285,7 @@ class ClientC(TestCase):
         shutil.copy(os.path.join(ROOT, "clients/c/coretap.h"), os.path.join(prefix, "include"))
         os.symlink("libcoretap.so.1", os.path.join(prefix, "lib/libcoretap.so"))
         with open(os.path.join(prefix, "lib/coretap.pc")) as file:
-            text = file.read().replace("prefix=/usr/local", f"prefix={prefix}")
+            text = file.read().replace("/usr/local", prefix)
         with open(os.path.join(prefix, "lib/coretap.pc"), "w") as file:
             file.write(text)
         flags = subprocess.run(["pkg-config", "--cflags", "--libs", "coretap"], check=True, text=True,

@@ -60,8 +60,9 @@ class Versions(TestCase):
     def test_what_is_missing_is_listed(self):
         for abi, missing in MISSING.items():
             with self.subTest(abi=abi), Bridge(binary=self.path(abi)) as bridge:
-                lines = [line for line in bridge.log().splitlines() if "missing" in line]
-                self.assertEqual({line.split(": ")[1] for line in lines}, missing)
+                lines = [line.split(": ")[-1] for line in bridge.log().splitlines() if "missing" in line]
+                self.assertEqual({topic for line in lines for topic in line.split(", ")}, missing)
+                self.assertLessEqual(len(lines), 1)
 
     def test_blocks(self):
         """Durations are ns whatever the version measures in; lists and heights as ever."""

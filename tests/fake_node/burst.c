@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "node.h"
+#include "random.h"
 
 #define PAYLOAD_HEAD 12 /* index and thread */
 
@@ -127,17 +128,33 @@ static uint64_t burst_coins(struct burst_thread *thread, struct pacer *pacer)
 	return i;
 }
 
+/* 1 to 12 printable characters, quotes, braces and backslashes among them. */
+static void message_type_make(struct random *random, char type[13])
+{
+	uint64_t len = random_between(random, 1, 12);
+	uint64_t i;
+
+	for (i = 0; i < len; i++)
+		type[i] = (char)random_between(random, ' ', '~');
+	type[len] = '\0';
+}
+
 static uint64_t burst_message(struct burst_thread *thread, struct pacer *pacer)
 {
 	const char *type = thread->options->message_type;
+	bool any = !strcmp(type, "random");
+	struct random random = { thread->options->seed };
+	char made[13];
 	uint64_t size = thread->options->size;
 	uint8_t *data = size ? thread->payload : NULL; /* Core passes NULL for an empty one */
 	uint64_t i;
 
 	for (i = 0; i < thread->count && !node_stop; i++) {
 		memcpy(thread->payload, &i, sizeof(i));
+		if (any)
+			message_type_make(&random, made);
 		probe_inbound_message(thread->ledger, (int64_t)i, "203.0.113.7:8333", "inbound",
-				      type, size, data);
+				      any ? made : type, size, data);
 		pacer_wait(pacer);
 	}
 	return i;

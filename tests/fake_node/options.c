@@ -26,7 +26,7 @@ static const char usage[] =
 	"  ledger FILE        print what a killed node left in --ledger FILE\n"
 	"\n"
 	"burst:   --probe removed|added|spent|utxo|message   --reason R   --threads N\n"
-	"         --size BYTES   --message-type T\n"
+	"         --size BYTES   --message-type T|random\n"
 	"blocks:  --unseen K   --conflicts K   --replacements K   --reorg DEPTH   --repeat\n"
 	"         --empty-blocks   --flush   --flush-ms MS   --pause-at I   --pause-ms MS\n"
 	"run:     --block-interval S   --seconds S\n"

@@ -28,7 +28,8 @@ struct subcommand {
 };
 
 extern const struct subcommand command_tail, command_evictions, command_watch, command_record,
-	command_play, command_topics, command_probes, command_doctor;
+	command_play, command_top, command_topics, command_probes, command_doctor,
+	command_keygen;
 
 /* `coretap: text` on stderr. */
 void complain(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
@@ -81,6 +82,8 @@ struct follow {
 	bool (*handle)(struct follow *follow, const struct coretap_event *event);
 	bool early; /* evictions: lists that are not final too */
 
+	const char *curve_server, *curve_secret; /* files of keys, NULL = not encrypted */
+
 	const char *since;    /* as the command line has it, NULL = from now on */
 	const char *position; /* file, NULL = none */
 	uint64_t end_us;      /* when to end, Unix microseconds, 0 = never */
@@ -94,6 +97,10 @@ struct follow {
 	bool quiet; /* notices are not repeated on standard output */
 	void *arg;
 };
+
+/* Reads the key that a file of `coretap keygen` holds. Returns whether it could; said if not. */
+#define KEY_TEXT 40
+bool key_read(const char *path, char key[KEY_TEXT + 1]);
 
 /* Opens follow->tap. Returns EXIT_DONE or an exit code, after saying why. */
 int follow_open(struct follow *follow);

@@ -139,6 +139,8 @@ static int run(const struct subcommand *self, int argc, char **argv)
 		{ "json", no_argument, NULL, 'j' },
 		{ "text", no_argument, NULL, 't' },
 		{ "address", required_argument, NULL, 'a' },
+		{ "curve-server", required_argument, NULL, 'S' },
+		{ "curve-secret", required_argument, NULL, 'K' },
 		{ "count", required_argument, NULL, 'n' },
 		{ "early", no_argument, NULL, 'e' },
 		{ "help", no_argument, NULL, 'h' },
@@ -159,6 +161,12 @@ static int run(const struct subcommand *self, int argc, char **argv)
 			break;
 		case 'a':
 			follow.address = optarg;
+			break;
+		case 'S':
+			follow.curve_server = optarg;
+			break;
+		case 'K':
+			follow.curve_secret = optarg;
 			break;
 		case 'n':
 			if (!parse_count(optarg, &follow.count))
@@ -202,6 +210,8 @@ const struct subcommand command_evictions = {
 		"  --text         text for people, also when it is no terminal\n"
 		"  --address A    tcp://HOST:PORT or ipc:///run/coretap/NAME\n"
 		"                 (" CORETAP_DEFAULT_ADDRESS ")\n"
+		"  --curve-server FILE, --curve-secret FILE\n"
+		"                 public key of coretapd, secret key of your own: see coretap keygen\n"
 		"  --count N      end after N lists\n\n"
 		"A list is `complete` when it is proven that nothing is missing. Ends on Ctrl-C.\n",
 	.run = run,

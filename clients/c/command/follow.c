@@ -23,6 +23,30 @@ bool parse_count(const char *text, uint64_t *count)
 	return false;
 }
 
+/* Keys of both sides, where the command line has them. Returns an exit code. */
+static int follow_encrypt(struct follow *follow)
+{
+	char server[KEY_TEXT + 1], secret[KEY_TEXT + 1];
+	int err;
+
+	if (!follow->curve_server && !follow->curve_secret)
+		return EXIT_DONE;
+	if (!follow->curve_server || !follow->curve_secret) {
+		complain(
+			"--curve-server and --curve-secret belong together: coretapd's public key, "
+			"and a secret one of your own");
+		return EXIT_USAGE;
+	}
+	if (!key_read(follow->curve_server, server) || !key_read(follow->curve_secret, secret))
+		return EXIT_USAGE;
+	err = coretap_set_curve(follow->tap, server, secret);
+	explicit_bzero(secret, sizeof(secret));
+	if (!err)
+		return EXIT_DONE;
+	complain("%s, %s: %s", follow->curve_server, follow->curve_secret, coretap_strerror(err));
+	return EXIT_USAGE;
+}
+
 int follow_open(struct follow *follow)
 {
 	int err;
@@ -39,7 +63,7 @@ int follow_open(struct follow *follow)
 		complain("%s: %s", follow->address, coretap_strerror(err));
 		return EXIT_OTHER;
 	}
-	return EXIT_DONE;
+	return follow_encrypt(follow);
 }
 
 int follow_subscribe(struct follow *follow, const char *topic)

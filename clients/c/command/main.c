@@ -6,8 +6,8 @@
 #include "command.h"
 
 static const struct subcommand *const subcommands[] = {
-	&command_tail, &command_evictions, &command_watch,  &command_record,
-	&command_play, &command_topics,	   &command_probes, &command_doctor,
+	&command_tail, &command_evictions, &command_watch,  &command_top,    &command_record,
+	&command_play, &command_topics,	   &command_probes, &command_doctor, &command_keygen,
 };
 
 #define N_SUBCOMMANDS (sizeof(subcommands) / sizeof(subcommands[0]))

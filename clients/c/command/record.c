@@ -80,6 +80,8 @@ static int run(const struct subcommand *self, int argc, char **argv)
 {
 	static const struct option options[] = {
 		{ "address", required_argument, NULL, 'a' },
+		{ "curve-server", required_argument, NULL, 'S' },
+		{ "curve-secret", required_argument, NULL, 'K' },
 		{ "count", required_argument, NULL, 'n' },
 		{ "since", required_argument, NULL, 's' },
 		{ "for", required_argument, NULL, 'f' },
@@ -98,6 +100,12 @@ static int run(const struct subcommand *self, int argc, char **argv)
 		switch (option) {
 		case 'a':
 			follow.address = optarg;
+			break;
+		case 'S':
+			follow.curve_server = optarg;
+			break;
+		case 'K':
+			follow.curve_secret = optarg;
 			break;
 		case 's':
 			follow.since = optarg;
@@ -147,7 +155,9 @@ const struct subcommand command_record = {
 		"  --for DURATION end after 90s, 10m, 2h, ...\n"
 		"  --count N      end after N events\n"
 		"  --address A    tcp://HOST:PORT or ipc:///run/coretap/NAME\n"
-		"                 (" CORETAP_DEFAULT_ADDRESS ")\n\n"
+		"                 (" CORETAP_DEFAULT_ADDRESS ")\n"
+		"  --curve-server FILE, --curve-secret FILE\n"
+		"                 public key of coretapd, secret key of your own: see coretap keygen\n\n"
 		"Ends on Ctrl-C as well. When the disk is full it says so and ends with 1; what "
 		"was "
 		"written\n"

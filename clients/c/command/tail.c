@@ -81,6 +81,8 @@ static int run(const struct subcommand *self, int argc, char **argv)
 		{ "json", no_argument, NULL, 'j' },
 		{ "text", no_argument, NULL, 't' },
 		{ "address", required_argument, NULL, 'a' },
+		{ "curve-server", required_argument, NULL, 'S' },
+		{ "curve-secret", required_argument, NULL, 'K' },
 		{ "count", required_argument, NULL, 'n' },
 		{ "since", required_argument, NULL, 's' },
 		{ "position", required_argument, NULL, 'p' },
@@ -102,6 +104,12 @@ static int run(const struct subcommand *self, int argc, char **argv)
 			break;
 		case 'a':
 			follow.address = optarg;
+			break;
+		case 'S':
+			follow.curve_server = optarg;
+			break;
+		case 'K':
+			follow.curve_secret = optarg;
 			break;
 		case 's':
 			follow.since = optarg;
@@ -143,6 +151,8 @@ const struct subcommand command_tail = {
 		"  --text         text for people, also when it is no terminal\n"
 		"  --address A    tcp://HOST:PORT or ipc:///run/coretap/NAME\n"
 		"                 (" CORETAP_DEFAULT_ADDRESS ")\n"
+		"  --curve-server FILE, --curve-secret FILE\n"
+		"                 public key of coretapd, secret key of your own: see coretap keygen\n"
 		"  --count N      end after N events\n\n"
 		"  --since WHEN   begin earlier: 10m, 2h or 1d ago, oldest, or a time like\n"
 		"                 2009-01-03T18:15:05Z\n"

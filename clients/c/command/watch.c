@@ -277,6 +277,8 @@ static int run(const struct subcommand *self, int argc, char **argv)
 		{ "json", no_argument, NULL, 'j' },
 		{ "text", no_argument, NULL, 't' },
 		{ "address", required_argument, NULL, 'a' },
+		{ "curve-server", required_argument, NULL, 'S' },
+		{ "curve-secret", required_argument, NULL, 'K' },
 		{ "since", required_argument, NULL, 's' },
 		{ "timeout", required_argument, NULL, 'T' },
 		{ "follow", no_argument, NULL, 'f' },
@@ -303,6 +305,12 @@ static int run(const struct subcommand *self, int argc, char **argv)
 			break;
 		case 'a':
 			follow.address = optarg;
+			break;
+		case 'S':
+			follow.curve_server = optarg;
+			break;
+		case 'K':
+			follow.curve_secret = optarg;
 			break;
 		case 's':
 			follow.since = optarg;
@@ -364,7 +372,9 @@ const struct subcommand command_watch = {
 		"  --json         JSON lines; so it is anyway when standard output is no terminal\n"
 		"  --text         text for people, also when it is no terminal\n"
 		"  --address A    tcp://HOST:PORT or ipc:///run/coretap/NAME\n"
-		"                 (" CORETAP_DEFAULT_ADDRESS ")\n\n"
+		"                 (" CORETAP_DEFAULT_ADDRESS ")\n"
+		"  --curve-server FILE, --curve-secret FILE\n"
+		"                 public key of coretapd, secret key of your own: see coretap keygen\n\n"
 		"Where events are missing for good or the node ends, what was not decided is "
 		"unknown.\n"
 		"A transaction that a block confirms although the mempool never had it is not "

@@ -1,0 +1,355 @@
+/* See access.h. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <zmq.h>
+
+#include "access.h"
+#include "log.h"
+
+#define KEY_TEXT 40
+#define KEY_BYTES 32
+#define MAX_CLIENTS 10000
+#define MAX_MONITORS 4
+#define QUESTIONS_PER_TURN 16
+
+/* Of a ZAP request: version, request id, domain, address, identity, mechanism, key. A REP socket
+ * takes the envelope away. */
+enum {
+	ZAP_VERSION,
+	ZAP_ID,
+	ZAP_DOMAIN,
+	ZAP_ADDRESS,
+	ZAP_IDENTITY,
+	ZAP_MECHANISM,
+	ZAP_KEY,
+	ZAP_FRAMES
+};
+
+struct access {
+	uint8_t secret[KEY_BYTES];
+	char *clients_file;
+	uint8_t (*clients)[KEY_BYTES];
+	size_t n_clients;
+	void *answers; /* the socket that libzmq asks */
+	void *monitors[MAX_MONITORS];
+	size_t n_monitors;
+	uint64_t rejected;
+};
+
+/* The key that a line holds: 1, 0 for an empty line or a comment, -EINVAL. */
+static int line_key(const char *line, uint8_t key[KEY_BYTES])
+{
+	char word[KEY_TEXT + 1];
+	size_t len;
+
+	line += strspn(line, " \t");
+	len = strcspn(line, " \t\r\n");
+	if (len == KEY_TEXT) {
+		memcpy(word, line, KEY_TEXT);
+		word[KEY_TEXT] = '\0';
+		return zmq_z85_decode(key, word) ? 1 : -EINVAL;
+	}
+	/* A key may begin with # as well, but has its length. */
+	return !len || *line == '#' ? 0 : -EINVAL;
+}
+
+/* Calls found for each key of a file. Returns 0 or -errno, said in the log. */
+static int keys_read(const char *path, FILE *file, int (*found)(void *arg, const uint8_t *key),
+		     void *arg)
+{
+	uint8_t key[KEY_BYTES];
+	unsigned int number = 0;
+	char line[1024];
+	int err = 0;
+
+	while (!err && fgets(line, sizeof(line), file)) {
+		number++;
+		err = line_key(line, key);
+		if (err < 0)
+			log_error("%s:%u: wants a key of 40 characters, as `coretap keygen` makes "
+				  "them",
+				  path, number);
+		else if (err > 0)
+			err = found(arg, key);
+	}
+	explicit_bzero(line, sizeof(line));
+	explicit_bzero(key, sizeof(key));
+	return err < 0 ? err : 0;
+}
+
+static int secret_found(void *arg, const uint8_t *key)
+{
+	memcpy(((struct access *)arg)->secret, key, KEY_BYTES);
+	return 1; /* the first one counts */
+}
+
+static int secret_read(struct access *a, const char *path)
+{
+	static const uint8_t none[KEY_BYTES];
+	FILE *file = fopen(path, "re");
+	struct stat st;
+	int err;
+
+	if (!file || fstat(fileno(file), &st)) {
+		err = -errno;
+		log_error("--curve-secret %s: %s", path, strerror(-err));
+		if (file)
+			fclose(file);
+		return err;
+	}
+	if (S_ISREG(st.st_mode) && (st.st_mode & 027)) {
+		log_error("--curve-secret %s: others may read or write it: chmod 600 it, and make "
+			  "a new key if somebody may have",
+			  path);
+		fclose(file);
+		return -EPERM;
+	}
+	setvbuf(file, NULL, _IONBF, 0); /* no copy of the key is left behind in a buffer */
+	err = keys_read(path, file, secret_found, a);
+	fclose(file);
+	if (!err && !memcmp(a->secret, none, KEY_BYTES)) {
+		log_error("--curve-secret %s: has no key in it", path);
+		err = -EINVAL;
+	}
+	return err;
+}
+
+struct client_list {
+	uint8_t (*keys)[KEY_BYTES];
+	size_t n;
+};
+
+static int client_found(void *arg, const uint8_t *key)
+{
+	struct client_list *list = arg;
+	void *more;
+
+	if (list->n == MAX_CLIENTS)
+		return -E2BIG;
+	if (!(list->n & (list->n - 1))) {
+		more = realloc(list->keys, (list->n ? 2 * list->n : 1) * KEY_BYTES);
+		if (!more)
+			return -ENOMEM;
+		list->keys = more;
+	}
+	memcpy(list->keys[list->n++], key, KEY_BYTES);
+	return 0;
+}
+
+static int clients_read(struct access *a)
+{
+	struct client_list list = { .n = 0 };
+	FILE *file = fopen(a->clients_file, "re");
+	int err;
+
+	if (!file) {
+		err = -errno;
+		log_error("--curve-clients %s: %s", a->clients_file, strerror(errno));
+		return err;
+	}
+	err = keys_read(a->clients_file, file, client_found, &list);
+	fclose(file);
+	if (err) {
+		free(list.keys);
+		return err;
+	}
+	free(a->clients);
+	a->clients = list.keys;
+	a->n_clients = list.n;
+	if (!list.n)
+		log_warning("--curve-clients %s: has no key in it: nobody can connect over tcp",
+			    a->clients_file);
+	return 0;
+}
+
+int access_open(struct access **access, const char *secret_file, const char *clients_file)
+{
+	struct access *a = calloc(1, sizeof(*a));
+	int err = -ENOMEM;
+
+	if (!a)
+		return err;
+	a->clients_file = strdup(clients_file);
+	if (a->clients_file)
+		err = secret_read(a, secret_file);
+	if (!err)
+		err = clients_read(a);
+	if (!err && !zmq_has("curve")) {
+		log_error("this libzmq was built without CURVE");
+		err = -ENOTSUP;
+	}
+	if (err) {
+		access_close(a);
+		return err;
+	}
+	*access = a;
+	return 0;
+}
+
+void access_close(struct access *a)
+{
+	if (!a)
+		return;
+	for (size_t i = 0; i < a->n_monitors; i++)
+		zmq_close(a->monitors[i]);
+	if (a->answers)
+		zmq_close(a->answers);
+	explicit_bzero(a->secret, sizeof(a->secret));
+	free(a->clients_file);
+	free(a->clients);
+	free(a);
+}
+
+int access_start(struct access *a, void *context)
+{
+	int linger = 0;
+
+	a->answers = zmq_socket(context, ZMQ_REP);
+	if (!a->answers)
+		return -errno;
+	zmq_setsockopt(a->answers, ZMQ_LINGER, &linger, sizeof(linger));
+	return zmq_bind(a->answers, "inproc://zeromq.zap.01") ? -errno : 0;
+}
+
+/* Those who do not even get as far as showing a key (none at all, or one for another server) are
+ * told by the socket's monitor only. Its queue has no bound, since libzmq's I/O thread would wait
+ * for room; it is emptied every turn. */
+static int monitor(struct access *a, void *context, void *socket)
+{
+	int linger = 0, unlimited = 0;
+	char name[48];
+	void *pair;
+
+	if (a->n_monitors == MAX_MONITORS)
+		return -E2BIG;
+	snprintf(name, sizeof(name), "inproc://refused-%zu", a->n_monitors);
+	if (zmq_socket_monitor(socket, name,
+			       ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL |
+				       ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL))
+		return -errno;
+	pair = zmq_socket(context, ZMQ_PAIR);
+	if (!pair)
+		return -errno;
+	a->monitors[a->n_monitors++] = pair;
+	zmq_setsockopt(pair, ZMQ_LINGER, &linger, sizeof(linger));
+	zmq_setsockopt(pair, ZMQ_RCVHWM, &unlimited, sizeof(unlimited));
+	return zmq_connect(pair, name) ? -errno : 0;
+}
+
+int access_demand(struct access *a, void *context, void *socket)
+{
+	static const char domain[] = "coretap";
+	int one = 1;
+
+	if (zmq_setsockopt(socket, ZMQ_CURVE_SERVER, &one, sizeof(one)) ||
+	    zmq_setsockopt(socket, ZMQ_CURVE_SECRETKEY, a->secret, sizeof(a->secret)) ||
+	    zmq_setsockopt(socket, ZMQ_ZAP_DOMAIN, domain, sizeof(domain) - 1))
+		return -errno;
+	return monitor(a, context, socket);
+}
+
+int access_fd(struct access *a)
+{
+	int fd = -1;
+	size_t len = sizeof(fd);
+
+	zmq_getsockopt(a->answers, ZMQ_FD, &fd, &len);
+	return fd;
+}
+
+static bool client_known(const struct access *a, const uint8_t *key)
+{
+	for (size_t i = 0; i < a->n_clients; i++)
+		if (!memcmp(a->clients[i], key, KEY_BYTES))
+			return true;
+	return false;
+}
+
+/* One question and its answer. Returns false when there was none. */
+static bool answer(struct access *a)
+{
+	zmq_msg_t frames[ZAP_FRAMES];
+	const char *status = "400";
+	size_t n = 0;
+	bool known = false, more = true;
+
+	while (more) {
+		zmq_msg_t frame;
+
+		zmq_msg_init(&frame);
+		if (zmq_msg_recv(&frame, a->answers, ZMQ_DONTWAIT) < 0) {
+			zmq_msg_close(&frame);
+			break;
+		}
+		more = zmq_msg_more(&frame);
+		if (n < ZAP_FRAMES) {
+			zmq_msg_init(&frames[n]);
+			zmq_msg_move(&frames[n++], &frame);
+		}
+		zmq_msg_close(&frame);
+	}
+	if (!n)
+		return false;
+	known = n == ZAP_FRAMES && zmq_msg_size(&frames[ZAP_KEY]) == KEY_BYTES &&
+		zmq_msg_size(&frames[ZAP_MECHANISM]) == 5 &&
+		!memcmp(zmq_msg_data(&frames[ZAP_MECHANISM]), "CURVE", 5) &&
+		client_known(a, zmq_msg_data(&frames[ZAP_KEY]));
+	if (known)
+		status = "200";
+	else
+		a->rejected++;
+	zmq_send(a->answers, "1.0", 3, ZMQ_SNDMORE);
+	zmq_send(a->answers, n > ZAP_ID ? zmq_msg_data(&frames[ZAP_ID]) : "",
+		 n > ZAP_ID ? zmq_msg_size(&frames[ZAP_ID]) : 0, ZMQ_SNDMORE);
+	zmq_send(a->answers, status, 3, ZMQ_SNDMORE);
+	zmq_send(a->answers, known ? "OK" : "unknown key", known ? 2 : 11, ZMQ_SNDMORE);
+	zmq_send(a->answers, "", 0, ZMQ_SNDMORE);
+	zmq_send(a->answers, "", 0, 0);
+	if (!known && n > ZAP_ADDRESS)
+		log_warning("%.*s: refused: its key is not in %s",
+			    (int)zmq_msg_size(&frames[ZAP_ADDRESS]),
+			    (const char *)zmq_msg_data(&frames[ZAP_ADDRESS]), a->clients_file);
+	for (size_t i = 0; i < n; i++)
+		zmq_msg_close(&frames[i]);
+	return true;
+}
+
+/* Each refusal has two frames: the event and the address. */
+static void refusals_count(struct access *a)
+{
+	char frame[512];
+
+	for (size_t i = 0; i < a->n_monitors; i++) {
+		while (zmq_recv(a->monitors[i], frame, sizeof(frame), ZMQ_DONTWAIT) >= 0) {
+			int more = 0;
+			size_t len = sizeof(more);
+
+			zmq_getsockopt(a->monitors[i], ZMQ_RCVMORE, &more, &len);
+			a->rejected += more != 0;
+		}
+	}
+}
+
+bool access_serve(struct access *a)
+{
+	int n = 0;
+
+	while (n < QUESTIONS_PER_TURN && answer(a))
+		n++;
+	refusals_count(a);
+	return n == QUESTIONS_PER_TURN;
+}
+
+void access_reload(struct access *a)
+{
+	if (!clients_read(a))
+		log_info("%s: %zu keys", a->clients_file, a->n_clients);
+}
+
+uint64_t access_rejected(const struct access *a)
+{
+	return a->rejected;
+}
