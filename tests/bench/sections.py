@@ -1,8 +1,11 @@
 """What is measured. Each section is a function of (report, scale); its first line of doc is its title."""
+import os
+import subprocess
 import time
 
 import plot
 import processes
+from harness import ROOT, tool
 from processes import Receiver, coretapd, fire, load, missed, unaccounted
 from report import median, number
 
@@ -350,5 +353,45 @@ def growth(report, scale):
                  for size in sizes}, rounds)
 
 
+# ---- 6 ----
+
+def client_run(command, environment, count):
+    """Seconds from the node's first firing until the client has printed that many events, and its CPU."""
+    with coretapd() as bridge:
+        with subprocess.Popen([*command, "mempool.removed", "--json", "--count", str(count), "--address",
+                               f"tcp://127.0.0.1:{bridge.port}"], stdout=subprocess.DEVNULL,
+                              env={**os.environ, **environment}) as client:
+            time.sleep(2)
+            start = time.monotonic()
+            fire(count)
+            _, _, usage = os.wait4(client.pid, 0)
+            client.returncode = 0
+            return {"seconds": time.monotonic() - start,
+                    "cpu_ns": (usage.ru_utime + usage.ru_stime) * 1e9 / count}
+
+
+def clients(report, scale):
+    """Clients
+
+    `tail --json` of each client into nothing, of a burst that is larger than what it can take: events a
+    second until the last one is printed, and processor time of one event, start of the program included."""
+    commands = {
+        "C": ([tool("coretap", sanitized=False), "tail"], {}),
+        "Python": (["/usr/bin/python3", "-m", "coretap", "tail"],
+                   {"PYTHONPATH": os.path.join(ROOT, "clients", "python")}),
+    }
+    if os.path.isdir(os.path.join(ROOT, "clients", "js", "node_modules")):
+        commands["JavaScript"] = (["node", os.path.join(ROOT, "clients", "js", "tail.js")], {})
+    count = scale.firings // 2
+    results = interleave(min(3, scale.rounds), {
+        name: lambda command=command, environment=environment: client_run(command, environment, count)
+        for name, (command, environment) in commands.items()})
+    report.table(("client", "events/s", "× C", "CPU ns"),
+                 [(name, number(median([count / s["seconds"] for s in samples])),
+                   number(median([c["seconds"] / s["seconds"]
+                                  for c, s in zip(results["C"], samples)]), 2),
+                   number(median([s["cpu_ns"] for s in samples]))) for name, samples in results.items()])
+
+
 SECTIONS = {"node": node_cost, "rate": rates, "latency": latencies, "resources": resources,
-            "growth": growth}
+            "growth": growth, "clients": clients}

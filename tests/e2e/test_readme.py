@@ -57,6 +57,8 @@ class Readme(TestCase):
                          .replace("TXID", "00" * 32) for w in words]
                 with self.subTest(command), tempfile.TemporaryDirectory() as d:
                     words = [os.path.join(d, "file") if w == "FILE" else w for w in words]
+                    if words[-1] == "top":
+                        words.append("--once")  # there is no terminal here
                     if words[0].endswith("coretapd"):
                         if "--binary" not in words:
                             words += ["--pid", str(node.pid)]
