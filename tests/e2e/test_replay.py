@@ -306,7 +306,7 @@ class Requests(ReplayCase):
                         b"\xdf\xff\xff\xff\xff", b"\xdd\xff\xff\xff\xff", b"\xc6\xff\xff\xff\xff",
                         b"\xdb\xff\xff\xff\xff", b"\x91" * 4000, b"\x81\xa1v" * 1300, b"\xc1"):
                 s.send(raw)
-                self.assertTrue(s.poll(1000), raw[:20])
+                self.assertTrue(s.poll(5000), raw[:20])
                 parts = s.recv_multipart()
                 self.assertEqual(len(parts), 1)
                 self.assertIn("error", msgpack.unpackb(parts[0]), raw[:20])
@@ -319,7 +319,7 @@ class Requests(ReplayCase):
             for value in (0, -1, 2 ** 64 - 1, "text", b"bytes", None, True, 1.5, [1, [2, {"a": b"c"}]],
                           {"k": [1]}, "x" * 3900, list(range(1000))):
                 s.send(msgpack.packb({"id": value, "v": 1, "op": "hello"}))
-                self.assertTrue(s.poll(1000))
+                self.assertTrue(s.poll(5000))
                 self.assertEqual(msgpack.unpackb(s.recv_multipart()[0])["id"], value)
             s.send(msgpack.packb({"v": 1, "op": "hello"}))
             self.assertIsNone(msgpack.unpackb(s.recv_multipart()[0])["id"])
@@ -332,7 +332,7 @@ class Requests(ReplayCase):
             s = self.dealer(bridge)
             for envelope in ([], [b""], [b"a", b""], [b"a", b"b", b"c"]):
                 s.send_multipart([*envelope, question])
-                self.assertTrue(s.poll(1000), envelope)
+                self.assertTrue(s.poll(5000), envelope)
                 answer = s.recv_multipart()
                 self.assertEqual(answer[:-1], envelope)
                 self.assertIn("run", msgpack.unpackb(answer[-1]))
