@@ -232,9 +232,6 @@ int tracer_open(struct tracer **tracer, const struct tracer_options *options)
 	if (!t)
 		return -ENOMEM;
 	libbpf_set_print(libbpf_log);
-	err = privilege_check();
-	if (err)
-		goto out;
 	if (!(options->without & FEATURE_MULTI) && uprobe_multi_supported())
 		t->features |= FEATURE_MULTI;
 	if (!(options->without & FEATURE_TAI) &&

@@ -34,8 +34,8 @@ struct tracer_options {
 	size_t n_rules;
 };
 
-/* Loads the programs, attached to nothing, gate closed. Returns 0 or -errno, said in the log:
- * -EPERM when a capability is missing, -ENOSYS when the kernel is too old. */
+/* Loads the programs, attached to nothing, gate closed. Returns 0 or -errno, said in the log.
+ * The caller has asked privilege_check() before. */
 int tracer_open(struct tracer **tracer, const struct tracer_options *options);
 
 /* Detaches what is attached and frees everything; what is pinned stays attached. NULL is fine. */
