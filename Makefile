@@ -81,23 +81,25 @@ SANITIZED = $(BUILD)/sanitized
 UNIT = $(patsubst %.c,$(BUILD)/%,$(wildcard tests/unit/test_*.c))
 
 $(BUILD)/tests/unit/%: $(BUILD)/tests/unit/%.o $(BRIDGE) $(PROTOCOL) $(LIBRARY)
-	$(CC) $(ALL_LDFLAGS) $(sort $^) -o $@ -lbpf -lelf -lzmq -lmsgpackc -llmdb -lyaml -lmicrohttpd -lpthread
+	$(CC) $(ALL_LDFLAGS) $(sort $^) -o $@ $(UNIT_LIBS)
+
+UNIT_LIBS = -lbpf -lelf -lzmq -lmsgpackc -llmdb -lyaml -lmicrohttpd -lpthread
 
 unit: $(UNIT)
 
 sanitized:
 	+$(MAKE) --no-print-directory BUILD=$(SANITIZED) SANITIZE=address,undefined CFLAGS="-O1 -g" \
-		$(SANITIZED)/coretapd $(SANITIZED)/coretap unit
+		$(SANITIZED)/coretapd $(SANITIZED)/coretap unit fuzz-programs
 
 TEST_ENV = BUILD=$(BUILD) SANITIZED=$(SANITIZED)
 UNIT_TESTS = $(patsubst %.c,$(SANITIZED)/%,$(wildcard tests/unit/test_*.c)) $(wildcard tests/unit/*.sh tests/unit/*.py)
 
 check: all sanitized
-	$(TEST_ENV) tests/run $(UNIT_TESTS)
+	$(TEST_ENV) tests/run $(UNIT_TESTS) $(FUZZ_TESTS)
 
 test: deps deps-js
 	+$(MAKE) --no-print-directory all sanitized
-	$(TEST_ENV) tests/run $(UNIT_TESTS) $(wildcard tests/e2e/test_*.py) \
+	$(TEST_ENV) tests/run $(UNIT_TESTS) $(FUZZ_TESTS) $(wildcard tests/e2e/test_*.py) \
 		$(wildcard tests/conformance/test_*.py) $(wildcard tests/node/test_*.py)
 
 test-node: all sanitized
@@ -229,6 +231,7 @@ deb: dist
 	rm -rf $(BUILD)/deb/$(DIST)
 
 include tests/bench/bench.mk
+include tests/fuzz/fuzz.mk
 
 # Older Cores: other probes and widths. fake_node --abi v23 runs the one beside it.
 $(BUILD)/fake_node-v%: $(FAKE_NODE) $(wildcard tests/fake_node/*.h) | $(BUILD)
