@@ -9,7 +9,7 @@ PREFIX ?= /usr/local
 BUILD ?= build
 CFLAGS ?= -O2 -g
 WARNINGS = -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes $(if $(CI),-Werror)
-SANITIZERS = $(if $(SANITIZE),-fsanitize=$(SANITIZE) -fno-omit-frame-pointer)
+SANITIZERS = $(if $(SANITIZE),-fsanitize=$(SANITIZE) -fno-sanitize-recover=undefined -fno-omit-frame-pointer)
 ALL_CFLAGS = -std=gnu11 -D_GNU_SOURCE -DCORETAP_VERSION='"$(VERSION)"' $(WARNINGS) -I$(BUILD) \
 	     -fPIC -fvisibility=hidden -MMD -MP $(SANITIZERS) $(CFLAGS)
 ALL_LDFLAGS = $(SANITIZERS) $(LDFLAGS)

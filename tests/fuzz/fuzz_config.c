@@ -13,6 +13,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	int fd = input_file(data, size, path), exit_code = -1;
 
 	log_level((enum log_level)0);
+	optind = 1; /* as in a new process */
 	if (options_parse(&o, 3, argv, &exit_code)) {
 		MUST(o.n_only <= MAX_GLOBS && o.n_exclude <= MAX_GLOBS && o.n_rules <= MAX_RULES);
 		for (size_t i = 0; i < o.n_rules; i++)
