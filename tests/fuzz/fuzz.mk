@@ -16,6 +16,7 @@ $(BUILD)/everything.a: $(BRIDGE) $(PROTOCOL) $(LIBRARY) $(COMMAND)
 $(BUILD)/tests/fuzz/fuzz_%: $(BUILD)/tests/fuzz/fuzz_%.o $(if $(FUZZER),,$(BUILD)/tests/fuzz/main.o) $(BUILD)/everything.a
 	$(CC) $(ALL_LDFLAGS) $(if $(FUZZER),-fsanitize=fuzzer) $^ -o $@ $(UNIT_LIBS)
 
+.SECONDARY: $(BUILD)/tests/fuzz/main.o $(FUZZ_TARGETS:%=$(BUILD)/tests/fuzz/fuzz_%.o)
 .PHONY: fuzz fuzz-programs fuzz-build fuzz-corpus deps-fuzz
 
 fuzz-programs: $(FUZZ_TARGETS:%=$(BUILD)/tests/fuzz/fuzz_%)

@@ -226,7 +226,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		MUST(zmq_send(client, "envelope", i, ZMQ_SNDMORE) >= 0);
 	MUST(zmq_send(client, in.at, in.left, 0) >= 0);
 	while (!replay_serve(bridge.replay, &bridge))
-		MUST(zmq_poll(&arrived, 1, 2000) >= 0);
+		zmq_poll(&arrived, 1, 2000); /* the fuzzer has signals */
 	/* Identity and envelope: four frames are the most that are taken. */
 	if (envelope <= 3)
 		check_answer(in.at, in.left, envelope);

@@ -209,8 +209,12 @@ def decode_message(topic: str, body: bytes) -> Message:
     fields = known[1] if known else {}
     for event in events:
         _check_event(topic, event, fields)
+    if not run:
+        raise WireError("run: 0 names none")
     if not seq:
         raise WireError("seq: 0, the first number is 1")
+    if not n:
+        raise WireError("n: 0, the first position is 1")
     if not lost and not events:
         raise WireError("neither events nor a loss")
     end = seq + lost + len(events)
@@ -223,6 +227,8 @@ def decode_status(body: bytes) -> StatusBody:
     """bridge.status and bridge.stopping. Raises WireError."""
     value = _map(body, "")
     run, time_us, n = (_uint(value, key) for key in ("run", "time_us", "n"))
+    if not run:
+        raise WireError("run: 0 names none")
     socket, heads = value.get("socket"), value.get("heads")
     if socket not in ("low", "high"):
         raise WireError("socket: neither low nor high")
