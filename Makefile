@@ -27,7 +27,7 @@ COMMAND = $(call objects,$(wildcard clients/c/command/*.c) bridge/probes.c bridg
 all: $(addprefix $(BUILD)/,coretapd coretap libcoretap.a libcoretap.so coretap.pc fake_node \
 		fake_node-v23 fake_node-v25 fake_node-v26)
 
-.PHONY: bench-node all unit sanitized deps deps-js check test test-node demo bench install uninstall dist deb clean format docs
+.PHONY: lint bench-node all unit sanitized deps deps-js check test test-node demo bench install uninstall dist deb clean format docs
 
 FORCE:
 
@@ -102,6 +102,10 @@ test: deps deps-js
 	$(TEST_ENV) tests/run $(UNIT_TESTS) $(FUZZ_TESTS) $(wildcard tests/e2e/test_*.py) \
 		$(wildcard tests/conformance/test_*.py) $(wildcard tests/node/test_*.py)
 
+# With clang's analyzer, which the tests leave out: some minutes.
+lint: $(BUILD)/coretap.skel.h
+	LINT=full BUILD=$(BUILD) tests/unit/test_lint.sh
+
 test-node: all sanitized
 	$(TEST_ENV) tests/run $(wildcard tests/node/test_*.py)
 
@@ -122,7 +126,8 @@ format:
 
 DEBIAN = gcc make clang llvm bpftool libbpf-dev libelf-dev libzmq3-dev libmsgpack-dev liblmdb-dev libyaml-dev libmicrohttpd-dev \
 	 linux-libc-dev libc6-dev systemtap-sdt-dev binutils pkg-config python3 python3-zmq python3-msgpack python3-bitcoinlib \
-	 libncurses-dev mandoc
+	 libncurses-dev mandoc \
+	 clang-format clang-tidy cppcheck shellcheck flake8
 
 # What is missing is installed on Debian and its kin; elsewhere it is named.
 deps:

@@ -203,7 +203,8 @@ void publisher_configure(void *s)
 	set_int(s, ZMQ_TCP_KEEPALIVE_INTVL, 10);
 	set_int(s, ZMQ_TCP_KEEPALIVE_CNT, 3);
 	/* No ZMQ_HEARTBEAT_IVL: libzmq 4.3.4 can abort the process when a heartbeat falls due on a
-	 * connection that has stopped reading (zeromq/libzmq issue 3937). Keepalive finds dead peers. */
+	 * connection that has stopped reading (zeromq/libzmq issue 3937). Keepalive finds dead
+	 * peers. */
 }
 
 static int socket_open(struct publisher *p, enum socket_id id,

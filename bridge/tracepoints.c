@@ -9,9 +9,9 @@
 
 static uint32_t record_size(uint32_t need)
 {
-#define CLASS(SIZE)       \
-	if (need <= SIZE) \
-		return SIZE;
+#define CLASS(SIZE)         \
+	if (need <= (SIZE)) \
+		return (SIZE);
 	RECORD_SIZES(CLASS)
 #undef CLASS
 	return 0;

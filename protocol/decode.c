@@ -133,6 +133,8 @@ static int check_content(const uint8_t **at, const uint8_t *end, const struct it
 			levels[++depth].left = children(&item);
 			levels[depth].map = item.kind == ITEM_MAP;
 		}
+		/* Those from outside + 1 to depth are set. */
+		/* cppcheck-suppress uninitvar */
 		while (depth > outside && !levels[depth].left)
 			depth--;
 		if (depth == outside)

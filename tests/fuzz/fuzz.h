@@ -14,12 +14,12 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerInitialize(int *argc, char ***argv);
 
-#define MUST(condition)                                                                     \
-	do {                                                                                \
-		if (!(condition)) {                                                         \
+#define MUST(condition)                                                                           \
+	do {                                                                                      \
+		if (!(condition)) {                                                               \
 			fprintf(stderr, "%s:%d: not true: %s\n", __FILE__, __LINE__, #condition); \
-			abort();                                                            \
-		}                                                                           \
+			abort();                                                                  \
+		}                                                                                 \
 	} while (0)
 
 /* What is left of the input. At its end every number is 0. */

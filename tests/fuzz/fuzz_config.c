@@ -1,5 +1,5 @@
-/* Any configuration file, through all options: either the options are sound, or the file is refused.
- * Seeds: bridge/debian, bridge/systemd and what the tests write. */
+/* Any configuration file, through all options: either the options are sound, or the file is
+ * refused. Seeds: bridge/debian, bridge/systemd and what the tests write. */
 #include "fuzz.h"
 
 #include "../../bridge/log.h"
@@ -20,8 +20,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 			MUST(memchr(o.rules[i].type, '\0', RULE_KEY) && o.rules[i].type[0] &&
 			     (o.rules[i].limit <= MAX_PAYLOAD));
 		for (int i = 0; i < N_SOCKETS; i++)
-			MUST(o.ring_bytes[i] >= 4096 &&
-			     !(o.ring_bytes[i] & (o.ring_bytes[i] - 1)));
+			MUST(o.ring_bytes[i] >= 4096 && !(o.ring_bytes[i] & (o.ring_bytes[i] - 1)));
 		MUST((o.pid != 0) + (o.pid_file != NULL) + (o.datadir != NULL) <= 1);
 		MUST(!o.name || (*o.name && strlen(o.name) <= 32));
 	} else {

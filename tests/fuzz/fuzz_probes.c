@@ -1,5 +1,4 @@
 /* libFuzzer: any file as a binary with probes. Seeds: small ELF files. */
-#define _GNU_SOURCE 1 /* memfd_create */
 #include "../../bridge/probes.h"
 
 #include <stdlib.h>
@@ -40,8 +39,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
 			error[0] = '\0';
 			if (!probes_function(&probes, fd, "fuzz", names[i], NULL, &function, error,
-					     sizeof(error)) !=
-			    (error[0] == '\0'))
+					     sizeof(error)) != (error[0] == '\0'))
 				abort();
 		}
 	}

@@ -83,7 +83,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 {
 	static char endpoint[3][64];
 	char directory[] = "/tmp/coretap-fuzz-XXXXXX";
-	int timeout = 2000, linger = 0;
+	int timeout = 30000, linger = 0;
 	struct publisher_options *o = &bridge.endpoints;
 
 	(void)argc;
@@ -114,6 +114,17 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 		unlink(endpoint[e] + strlen("ipc://"));
 	rmdir(directory);
 	return 0;
+}
+
+/* The fuzzer has signals. */
+static int receive(zmq_msg_t *frame)
+{
+	int n;
+
+	do
+		n = zmq_msg_recv(frame, client, 0);
+	while (n < 0 && errno == EINTR);
+	return n;
 }
 
 /* The value of a key, as its bytes stand; false when there is none. */
@@ -189,7 +200,7 @@ static void check_answer(const uint8_t *request, size_t request_len, unsigned in
 	/* What stood in front of the request comes back. */
 	for (unsigned int i = 0; i <= envelope; i++) {
 		zmq_msg_init(&header);
-		MUST(zmq_msg_recv(&header, client, 0) >= 0);
+		MUST(receive(&header) >= 0);
 		MUST((i == envelope) || zmq_msg_more(&header));
 		if (i < envelope) {
 			MUST(zmq_msg_size(&header) == i);
@@ -203,8 +214,8 @@ static void check_answer(const uint8_t *request, size_t request_len, unsigned in
 		do {
 			zmq_msg_init(&topic);
 			zmq_msg_init(&body);
-			MUST(zmq_msg_recv(&topic, client, 0) >= 0 && zmq_msg_more(&topic));
-			MUST(zmq_msg_recv(&body, client, 0) >= 0);
+			MUST(receive(&topic) >= 0 && zmq_msg_more(&topic));
+			MUST(receive(&body) >= 0);
 			check_part(&topic, &body, run, &n);
 			zmq_msg_close(&topic);
 		} while (zmq_msg_more(&body) && !zmq_msg_close(&body));
@@ -226,7 +237,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		MUST(zmq_send(client, "envelope", i, ZMQ_SNDMORE) >= 0);
 	MUST(zmq_send(client, in.at, in.left, 0) >= 0);
 	while (!replay_serve(bridge.replay, &bridge))
-		zmq_poll(&arrived, 1, 2000); /* the fuzzer has signals */
+		zmq_poll(&arrived, 1, 2000);
 	/* Identity and envelope: four frames are the most that are taken. */
 	if (envelope <= 3)
 		check_answer(in.at, in.left, envelope);

@@ -104,9 +104,20 @@ static void tell(const struct coretap_event *event, uint64_t first, uint64_t las
 
 static void read_fields(const struct coretap_event *event)
 {
-	static const char *const names[] = { "time_us",	  "txid",     "reason", "txids",	"vsizes",
-					     "conflicts", "conflicts.fees", "heads", "heads.mempool.added",
-					     "payload",	  "final",    "v",	"",		"." };
+	static const char *const names[] = { "time_us",
+					     "txid",
+					     "reason",
+					     "txids",
+					     "vsizes",
+					     "conflicts",
+					     "conflicts.fees",
+					     "heads",
+					     "heads.mempool.added",
+					     "payload",
+					     "final",
+					     "v",
+					     "",
+					     "." };
 	struct coretap_array array;
 	const unsigned char *bytes;
 	const char *text;
@@ -232,7 +243,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		if (err == TRACKER_MISSING) {
 			if (!(flags & 16))
 				fill(filler, tracker, &event);
-			err = tracker_take(tracker, ORIGIN_FINAL, topic, strlen(topic), body, length);
+			err = tracker_take(tracker, ORIGIN_FINAL, topic, strlen(topic), body,
+					   length);
 		}
 		MUST(!err);
 		drain(tracker, &event);

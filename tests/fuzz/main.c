@@ -1,5 +1,5 @@
-/* Runs a fuzz target once over each file of its corpus, where there is no fuzzer: in `make check`. A
- * name on the command line is run alone. */
+/* Runs a fuzz target once over each file of its corpus, where there is no fuzzer: in `make check`.
+ * A name on the command line is run alone. */
 #include "fuzz.h"
 
 #include <dirent.h>

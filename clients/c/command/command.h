@@ -28,8 +28,7 @@ struct subcommand {
 };
 
 extern const struct subcommand command_tail, command_evictions, command_watch, command_record,
-	command_play, command_top, command_topics, command_probes, command_doctor,
-	command_keygen;
+	command_play, command_top, command_topics, command_probes, command_doctor, command_keygen;
 
 /* `coretap: text` on stderr. */
 void complain(const char *fmt, ...) __attribute__((format(printf, 1, 2)));

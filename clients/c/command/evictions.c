@@ -211,7 +211,8 @@ const struct subcommand command_evictions = {
 		"  --address A    tcp://HOST:PORT or ipc:///run/coretap/NAME\n"
 		"                 (" CORETAP_DEFAULT_ADDRESS ")\n"
 		"  --curve-server FILE, --curve-secret FILE\n"
-		"                 public key of coretapd, secret key of your own: see coretap keygen\n"
+		"                 public key of coretapd, secret key of your own: see coretap "
+		"keygen\n"
 		"  --count N      end after N lists\n\n"
 		"A list is `complete` when it is proven that nothing is missing. Ends on Ctrl-C.\n",
 	.run = run,
