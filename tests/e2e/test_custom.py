@@ -178,7 +178,7 @@ def compile_text(directory, text, name, *flags, compiler="gcc"):
 def refused(*args):
     """Exit code and error lines of a coretapd that is not to start."""
     result = subprocess.run([tool("coretapd"), "--check", *args], capture_output=True, text=True,
-                            timeout=60)
+                            timeout=240)
     return result.returncode, [line for line in result.stderr.splitlines() if "error" in line]
 
 
@@ -198,7 +198,7 @@ class Custom(TestCase):
         return Bridge("--tracepoints", self.yaml, *args, binary=self.kettle, **kwargs)
 
     def run_kettle(self, *args):
-        subprocess.run([self.kettle, *map(str, args)], check=True, timeout=120)
+        subprocess.run([self.kettle, *map(str, args)], check=True, timeout=480)
 
     def ask(self, bridge, op):
         with zmq.Context() as context, context.socket(zmq.REQ) as socket:
@@ -222,7 +222,7 @@ class Custom(TestCase):
             self.assertEqual(list(event)[:2], ["time_us", "duration_ns"])
             self.assertGreaterEqual(event["duration_ns"], 1000 * us)
         median = sorted(e["duration_ns"] for e in brewed)[rounds // 2]
-        self.assertLess(median, 1000 * us + 50_000_000)  # the machine may be busy
+        self.assertLess(median, 1000 * us + 1_000_000_000)  # the machine may be busy
 
     # ---- a program that is no Bitcoin Core ----
 
@@ -244,7 +244,7 @@ class Custom(TestCase):
                 sub.wait_ledger({"kettle.boiled": 20, "kettle.brew": 20})
                 self.check_boil(sub, 20)
                 self.check_stream(sub)
-                self.assertEqual(reader.wait(20), 0)
+                self.assertEqual(reader.wait(80), 0)
                 status = wait_until(lambda: (s := sub.status("low")) and
                                     s["heads"].get("kettle.brew") == 20 and s, 5, "status")
                 for topic in ("kettle.boiled", "kettle.brew"):
@@ -262,7 +262,7 @@ class Custom(TestCase):
         finally:
             reader.kill()
             python.terminate()
-            printed, _ = python.communicate(timeout=20)
+            printed, _ = python.communicate(timeout=80)
             out.close()
         topics = collections.Counter(topic for line in printed.splitlines()
                                      for topic in ("kettle.boiled", "kettle.brew") if topic in line)
@@ -334,7 +334,7 @@ class Custom(TestCase):
                 wait_until(lambda: not any(semaphores(process.pid, self.kettle).values()), 10)
                 wait_until(lambda: not bpf_alive(ids), 10, "nothing left in the kernel")
                 # The call that was under way returns where it came from.
-                self.assertEqual(process.wait(20), 0)
+                self.assertEqual(process.wait(80), 0)
 
     # ---- functions ----
 
@@ -386,7 +386,7 @@ class Custom(TestCase):
             time.sleep(0.3)
             with self.bridge() as bridge, Subscriber(bridge) as sub:
                 sub.wait_status()
-                process.wait(20)
+                process.wait(80)
                 sub.wait_count("kettle.brew", 2)
                 self.assertEqual([e["cups"] for e in sub.of("kettle.brew")], [1, 2])
                 wait_until(lambda: (s := sub.status("low")) and s["heads"]["kettle.brew"] == 2, 5)
