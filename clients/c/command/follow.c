@@ -1,5 +1,6 @@
 /* The loop of the subcommands that follow the stream: signals, notices, the end. */
 #include <errno.h>
+#include <getopt.h>
 #include <inttypes.h>
 #include <poll.h>
 #include <signal.h>
@@ -11,7 +12,7 @@
 
 #include "command.h"
 
-bool parse_count(const char *text, uint64_t *count)
+static bool parse_count(const char *text, uint64_t *count)
 {
 	char *end;
 
@@ -21,6 +22,37 @@ bool parse_count(const char *text, uint64_t *count)
 		return true;
 	complain("--count %s: not a number above 0", text);
 	return false;
+}
+
+bool follow_option(struct follow *follow, int option)
+{
+	switch (option) {
+	case 'a':
+		follow->address = optarg;
+		return true;
+	case 'S':
+		follow->curve_server = optarg;
+		return true;
+	case 'K':
+		follow->curve_secret = optarg;
+		return true;
+	case 's':
+		follow->since = optarg;
+		return true;
+	case 'p':
+		follow->position = optarg;
+		return true;
+	case 'n':
+		return parse_count(optarg, &follow->count);
+	case 'j':
+		follow->json = true;
+		return true;
+	case 't':
+		follow->text = true;
+		return true;
+	default:
+		return false;
+	}
 }
 
 /* Keys of both sides, where the command line has them. Returns an exit code. */
