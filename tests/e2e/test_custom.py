@@ -175,6 +175,11 @@ def compile_text(directory, text, name, *flags, compiler="gcc"):
     return path
 
 
+def coretap(*args):
+    return subprocess.run([tool("coretap"), *args], check=True, capture_output=True, text=True,
+                          timeout=80).stdout
+
+
 def refused(*args):
     """Exit code and error lines of a coretapd that is not to start."""
     result = subprocess.run([tool("coretapd"), "--check", *args], capture_output=True, text=True,
@@ -269,6 +274,12 @@ class Custom(TestCase):
         self.assertEqual(topics, {"kettle.boiled": 20, "kettle.brew": 20}, printed)
 
     def check_answers(self, bridge):
+        listed = json.loads(coretap("topics", "--json", "--address", f"tcp://127.0.0.1:{bridge.port}"))
+        self.assertEqual(listed["events"][-2:], self.ask(bridge, "catalogue")["events"][-2:])
+        self.assertEqual([e["topic"] for e in listed["events"]],
+                         [e["topic"] for e in self.ask(bridge, "catalogue")["events"]])
+        self.assertRegex(coretap("topics", "kettle", "--address", f"tcp://127.0.0.1:{bridge.port}"),
+                         r"(?m)^kettle\.brew +\S+ .*\n( .*\n)* +cups +int ")
         probes = self.ask(bridge, "hello")["probes"]
         self.assertEqual(probes["kettle.brew"], {
             "state": "ok", "sites": ["-8@duration -4@arg1 1@arg2 8@arg3 -2@arg4 8@arg5 -8@arg6 "

@@ -102,6 +102,10 @@ struct follow {
 #define KEY_TEXT 40
 bool key_read(const char *path, char key[KEY_TEXT + 1]);
 
+/* The keys of both sides, where the command line has them; else *server is '\0'. Returns EXIT_DONE
+ * or an exit code, after saying why. */
+int follow_keys(const struct follow *follow, char server[KEY_TEXT + 1], char secret[KEY_TEXT + 1]);
+
 /* Of getopt's table: what every subcommand that follows the stream has, and what those with output
  * have. The letters n, s and p are --count, --since and --position where there are such. */
 #define FOLLOW_OPTIONS                                            \

@@ -55,12 +55,9 @@ bool follow_option(struct follow *follow, int option)
 	}
 }
 
-/* Keys of both sides, where the command line has them. Returns an exit code. */
-static int follow_encrypt(struct follow *follow)
+int follow_keys(const struct follow *follow, char server[KEY_TEXT + 1], char secret[KEY_TEXT + 1])
 {
-	char server[KEY_TEXT + 1], secret[KEY_TEXT + 1];
-	int err;
-
+	*server = '\0';
 	if (!follow->curve_server && !follow->curve_secret)
 		return EXIT_DONE;
 	if (!follow->curve_server || !follow->curve_secret) {
@@ -69,8 +66,18 @@ static int follow_encrypt(struct follow *follow)
 			"and a secret one of your own");
 		return EXIT_USAGE;
 	}
-	if (!key_read(follow->curve_server, server) || !key_read(follow->curve_secret, secret))
-		return EXIT_USAGE;
+	return key_read(follow->curve_server, server) && key_read(follow->curve_secret, secret)
+		       ? EXIT_DONE
+		       : EXIT_USAGE;
+}
+
+static int follow_encrypt(struct follow *follow)
+{
+	char server[KEY_TEXT + 1], secret[KEY_TEXT + 1];
+	int code = follow_keys(follow, server, secret), err;
+
+	if (code || !*server)
+		return code;
 	err = coretap_set_curve(follow->tap, server, secret);
 	explicit_bzero(secret, sizeof(secret));
 	if (!err)
