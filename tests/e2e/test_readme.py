@@ -1,4 +1,5 @@
 """What README.md shows works as it stands there: the subscriber, every command, the demo."""
+# Runs alone: the demo taps whatever node runs.
 import json
 import os
 import re
