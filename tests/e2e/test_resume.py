@@ -435,7 +435,7 @@ class KillAndChange(ResumeCase):
         bridge = self.start()
         sub = self.subscribe(account)
         with self.burst(5000) as node:
-            fired = node.finish()
+            node.finish()
         wait_until(lambda: account.count["mempool.removed"] == 5000, 10, "events")
         ids = bridge.bpf_ids()
         bridge.kill()
