@@ -83,13 +83,18 @@ UNIT = $(patsubst %.c,$(BUILD)/%,$(wildcard tests/unit/test_*.c))
 $(BUILD)/tests/unit/%: $(BUILD)/tests/unit/%.o $(BRIDGE) $(PROTOCOL) $(LIBRARY)
 	$(CC) $(ALL_LDFLAGS) $(sort $^) -o $@ $(UNIT_LIBS)
 
+# What the C decoder says, for tests/conformance/test_hostile.py.
+$(BUILD)/tests/conformance/verdict: $(BUILD)/tests/conformance/verdict.o $(PROTOCOL)
+	$(CC) $(ALL_LDFLAGS) $^ -o $@ -lmsgpackc
+
 UNIT_LIBS = -lbpf -lelf -lzmq -lmsgpackc -llmdb -lyaml -lmicrohttpd -lpthread
 
 unit: $(UNIT)
 
 sanitized:
 	+$(MAKE) --no-print-directory BUILD=$(SANITIZED) SANITIZE=address,undefined CFLAGS="-O1 -g" \
-		$(SANITIZED)/coretapd $(SANITIZED)/coretap unit fuzz-programs
+		$(SANITIZED)/coretapd $(SANITIZED)/coretap unit fuzz-programs \
+		$(SANITIZED)/tests/conformance/verdict
 
 TEST_ENV = BUILD=$(BUILD) SANITIZED=$(SANITIZED)
 UNIT_TESTS = $(patsubst %.c,$(SANITIZED)/%,$(wildcard tests/unit/test_*.c)) $(wildcard tests/unit/*.sh tests/unit/*.py)
