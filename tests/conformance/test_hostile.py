@@ -92,9 +92,11 @@ def collected():
 
 
 def frames():
-    rng = random.Random(20260101)
+    rng = random.Random(int(os.environ.get("SEED", 1)))
     for topic, frame in golden():
         yield topic, frame
+        if topic == "bridge.status":
+            yield topic, msgpack.packb({**msgpack.unpackb(frame), "held": -1})
         for _ in range(ROUNDS):
             yield topic, rng.choice([damage_value, damage_bytes])(rng, frame)
     yield from collected()

@@ -237,7 +237,8 @@ def decode_status(body: bytes) -> StatusBody:
     for head in heads.values():
         if type(head) is not int or not 0 <= head < (1 << 64) - 1:
             raise WireError("heads: not all are unsigned integers")
-    for key, kind in (("held", int), ("counters", dict), ("replay", str)):
+    _uint(value, "held", 0)
+    for key, kind in (("counters", dict), ("replay", str)):
         if key in value and type(value[key]) is not kind:
             raise WireError(f"{key}: of another type")
     return StatusBody(value["node"], run, socket, time_us, n, heads, value.get("replay", "ok"), value)
