@@ -127,7 +127,8 @@ static void tell_notice(struct follow *follow, const struct coretap_event *event
 			complain("%s socket: nothing from coretapd of %s for 3 s; waiting", socket,
 				 node);
 		else if (!follow->waiting)
-			complain("no coretapd at %s yet, waiting", follow->address);
+			complain("no coretapd at %s yet, or it knows no key of ours; waiting",
+				 follow->address);
 		follow->waiting = true;
 		break;
 	case CORETAP_ALIVE:
