@@ -1,5 +1,7 @@
 """Least privilege, closed doors, and what the service manager is told."""
+import asyncio
 import grp
+import json
 import os
 import pwd
 import re
@@ -16,8 +18,12 @@ import msgpack
 import zmq
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
-from harness import (FAKE_NODE, Bridge, FakeNode, Subscriber, TestCase, bpf_alive, free_port, main, need_root, tool,
-                     wait_until)
+from harness import (FAKE_NODE, ROOT, Bridge, FakeNode, Subscriber, TestCase, bpf_alive, free_port, main, need_node,
+                     need_root, tool, wait_until)
+
+PYTHON_CLIENT, JAVASCRIPT_CLIENT = (os.path.join(ROOT, "clients", name) for name in ("python", "js"))
+sys.path.insert(0, PYTHON_CLIENT)
+import coretap
 
 USAGE, PRIVILEGE, ADDRESS = 2, 4, 5
 CAP_SYS_PTRACE, CAP_LEASE, CAP_PERFMON, CAP_BPF = 19, 28, 38, 39
@@ -282,6 +288,122 @@ class Curve(Case):
             done = tail("--curve-server", "/dev/null", "--curve-secret", self.path("alice.key"))
             self.assertEqual(done.returncode, USAGE)
             self.assertIn("/dev/null", done.stderr)
+
+    def rejected(self, bridge):
+        s = self.connect(0, address=f"ipc:///run/coretap/{bridge.name}/low.sock")
+        while True:
+            self.assertTrue(s.poll(5000))
+            topic, body = s.recv_multipart()
+            if topic == b"bridge.status":
+                return msgpack.unpackb(body)["rejected"]
+
+    def test_python_client(self):
+        """Stream, replay, asyncio, mirror and tools, with keys; a stranger hears nothing, is told so, and is
+        counted."""
+        with Bridge(*self.options(), "--journal-low", "16M", binary=self.binary) as bridge:
+            address = f"tcp://127.0.0.1:{bridge.port}"
+            keys = {"curve_server": self.path("server.pub"), "curve_secret": self.path("alice.key")}
+            strangers = [coretap.subscribe("mempool.", address=address, **how) for how in
+                         ({}, {**keys, "curve_secret": self.path("eve.key")}, {**keys, "curve_server": self.path("eve.pub")})]
+            with coretap.subscribe("mempool.removed", address=address, **keys) as stream:
+                with FakeNode("burst", 300, "--wait", "--start-delay", 300, binary=self.binary) as node:
+                    self.assertEqual([next(stream).seq for _ in range(300)], [*range(1, 301)])
+                    node.finish()
+            # All of it once more, through the replay socket.
+            with coretap.subscribe("mempool.removed", address=address, since="oldest", **keys) as stream:
+                self.assertEqual([next(stream).seq for _ in range(300)], [*range(1, 301)])
+
+            async def asynchronous():
+                async with coretap.asubscribe("mempool.removed", address=address, since="oldest", **keys) as stream:
+                    return [(await stream.next(20)).seq for _ in range(300)]
+            self.assertEqual(asyncio.run(asynchronous()), [*range(1, 301)])
+            pool = coretap.Mempool(lambda *_: {}, address=address, **keys)
+            wait_until(lambda: pool.update() or pool.synced, 20, "a mirror")
+            pool.close()
+            over_ipc = coretap.subscribe("bridge.status", address=f"ipc:///run/coretap/{bridge.name}", **keys)
+            self.assertEqual(over_ipc.next(5).topic, "bridge.status")
+            over_ipc.close()
+            for stranger in strangers:
+                notice = stranger.next(10)
+                self.assertEqual((notice.kind, notice.run), ("stale", 0))
+                self.assertIn("knows no key of ours", str(notice))
+                self.assertIsNone(stranger.next(0.2))
+                stranger.close()
+            self.assertGreaterEqual(self.rejected(bridge), 3)
+            options = [f"--{name.replace('_', '-')}={path}" for name, path in keys.items()]
+            for command in ([os.path.join(PYTHON_CLIENT, "tools", "mempool_monitor.py")],
+                            ["-m", "coretap", "tail", "mempool.removed", "--count", "300"]):
+                with subprocess.Popen(["/usr/bin/python3", "-u", *command, "--address", address, "--since", "oldest",
+                                       *options], stdout=subprocess.PIPE, text=True,
+                                      env={**os.environ, "PYTHONPATH": PYTHON_CLIENT}) as running:
+                    lines = [running.stdout.readline() for _ in range(300)]
+                    self.assertIn("removed", lines[-1])
+                    running.terminate()
+        for wrong in ({"curve_server": self.path("server.pub")}, {"curve_secret": self.path("alice.key")},
+                      {**keys, "curve_secret": "/nonexistent"}, {**keys, "curve_secret": "/dev/null"},
+                      {**keys, "curve_server": self.write("~" * 40)}):
+            with self.assertRaises(ValueError):
+                coretap.subscribe(address=address, **wrong)
+
+    def write(self, text):
+        with open(self.path("text"), "w") as f:
+            f.write(text + "\n")
+        return self.path("text")
+
+    def test_javascript_client(self):
+        """The same in JavaScript."""
+        need_node()
+        with Bridge(*self.options(), "--journal-low", "16M", binary=self.binary) as bridge:
+            address = f"tcp://127.0.0.1:{bridge.port}"
+            keys = {"curveServer": self.path("server.pub"), "curveSecret": self.path("alice.key")}
+            with FakeNode("burst", 300, "--wait", "--start-delay", 300, binary=self.binary) as node:
+                node.finish()
+            script = """
+                import { Mempool, subscribe } from "%s/index.js";
+                const [address, keys, eve] = JSON.parse(process.argv[1]);
+                const strangers = [{}, { ...keys, curveSecret: eve + ".key" }, { ...keys, curveServer: eve + ".pub" }]
+                  .map((how) => subscribe("mempool.", { address, ...how }));
+                const tap = subscribe("mempool.removed", { address, since: "oldest", ...keys });
+                const seqs = [];
+                while (seqs.length < 300) seqs.push((await tap.next(20000)).seq);
+                tap.close();
+                const pool = new Mempool({ rpc: { call: async () => ({}) }, address, ...keys });
+                await pool.ready();
+                pool.close();
+                const ipc = subscribe("bridge.status", { address: process.argv[2], ...keys });
+                const status = (await ipc.next(5000)).kind;
+                ipc.close();
+                const heard = [];
+                for (const stranger of strangers) {
+                  const notice = await stranger.next(10000);
+                  heard.push([notice.kind, `${notice}`.includes("knows no key of ours"), await stranger.next(200)]);
+                  stranger.close();
+                }
+                const wrong = [{ curveServer: keys.curveServer }, { curveSecret: keys.curveSecret },
+                  { ...keys, curveSecret: "/nonexistent" }, { ...keys, curveSecret: "/dev/null" },
+                  { ...keys, curveServer: process.argv[3] }].filter((how) => {
+                  try { subscribe({ address, ...how }).close(); } catch (error) { return error instanceof TypeError; }
+                });
+                console.log(JSON.stringify({ seqs, status, heard, wrong: wrong.length }));
+            """ % JAVASCRIPT_CLIENT
+            done = subprocess.run(["node", "--input-type=module", "-e", script, json.dumps(
+                                      [address, keys, self.path("eve")]), f"ipc:///run/coretap/{bridge.name}",
+                                   self.write("~" * 40)], capture_output=True, text=True, timeout=120)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            told = json.loads(done.stdout)
+            self.assertEqual(told, {"seqs": [*range(1, 301)], "status": "status", "heard": [["stale", True, None]] * 3,
+                                    "wrong": 5})
+            self.assertGreaterEqual(self.rejected(bridge), 3)
+
+            def tail(*args):
+                return subprocess.run(["node", os.path.join(JAVASCRIPT_CLIENT, "tail.js"), "mempool.removed", "--json",
+                                       "--count", "300", "--since", "oldest", "--address", address, *args],
+                                      capture_output=True, text=True, timeout=60)
+            done = tail("--curve-server", keys["curveServer"], "--curve-secret", keys["curveSecret"])
+            self.assertEqual((done.returncode, done.stdout.count('"topic":"mempool.removed"')), (0, 300), done.stderr)
+            done = tail("--curve-server", keys["curveServer"])
+            self.assertEqual(done.returncode, USAGE)
+            self.assertIn("belong together", done.stderr)
 
     def test_keygen(self):
         self.assertEqual(os.stat(self.path("server.key")).st_mode & 0o777, 0o600)
