@@ -421,9 +421,6 @@ int bridge_open(struct bridge *b, const struct options *options)
 		code = sockets_bind(b);
 	if (code)
 		return code;
-	/* Nothing is to stay, however this process ends. */
-	if (b->resumed && !options->keep_attached)
-		tracer_forget_pins(b->tracer);
 	b->settled_ns = clock_ns(CLOCK_MONOTONIC) + SETTLE_NS;
 	clock_update(b);
 	if (b->resumed)
@@ -707,16 +704,20 @@ void bridge_run(struct bridge *b)
  * too, unless a successor will go on with it. */
 static void farewell(struct bridge *b)
 {
+	/* Pins of what is not attached any more would keep memory for nobody. */
+	bool stays = b->options->keep_attached &&
+		     (tracer_attached(b->tracer, 0) || tracer_attached(b->tracer, 1));
+
 	notify_send("STOPPING=1");
-	if (!b->options->keep_attached)
+	if (!stays)
 		tracer_detach(b->tracer);
 	bridge_drain(b);
 	losses_tell(b);
-	if (b->evictions.state.open && !b->options->keep_attached)
+	if (b->evictions.state.open && !stays)
 		intake_evictions(b, false, true);
 	deliver(b);
 	status_send(b, TOPIC_STOPPING);
-	if (b->options->keep_attached && tracer_attached(b->tracer, b->current))
+	if (stays && tracer_attached(b->tracer, b->current))
 		log_info("%s: left attached; replace %s only by rename (install, mv), never by cp "
 			 "over it; `coretapd --detach --name %s` ends it",
 			 b->label, b->binaries[b->current].path, b->label);

@@ -54,12 +54,14 @@ static int node_find_pid(struct node *node, pid_t pid, const char *why)
 	int err = process_read(&process, pid);
 
 	if (err) {
+		bool forbidden = err == -EACCES || err == -EPERM;
+
 		log_error("%s: process %d: %s", why, pid,
 			  err == -ENOENT || err == -ESRCH ? "does not run"
-			  : err == -EACCES || err == -EPERM
+			  : forbidden && !privilege_sees_others()
 				  ? "is another user's, and CAP_SYS_PTRACE is missing"
 				  : strerror(-err));
-		return err == -EACCES || err == -EPERM ? -EPERM : -ESRCH;
+		return forbidden ? -EPERM : -ESRCH;
 	}
 	node->fixed = true;
 	node_set(node, &process);

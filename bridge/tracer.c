@@ -437,17 +437,12 @@ void tracer_detach(struct tracer *t)
 		tracer_gate(t, false);
 	links_release(t, 0, MAX_SITES);
 	memset(t->attached, 0, sizeof(t->attached));
-	tracer_forget_pins(t);
-	fd_close(&t->given);
-}
-
-void tracer_forget_pins(struct tracer *t)
-{
 	if (t->pins[0]) {
 		pins_remove(t->pins);
 		tracer_unpin(t->label);
 	}
 	t->pins[0] = '\0';
+	fd_close(&t->given);
 }
 
 bool tracer_attached(const struct tracer *t, unsigned int group)

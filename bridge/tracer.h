@@ -64,9 +64,6 @@ int tracer_pin(struct tracer *tracer, const char *label);
  * when something is missing or another coretapd made it: call tracer_unpin. */
 int tracer_resume(struct tracer **tracer, const char *label);
 
-/* Removes what was pinned or taken over; it stays attached as long as this process lives. */
-void tracer_forget_pins(struct tracer *tracer);
-
 /* Gives what is pinned to a user, and keeps a way to it that works whatever that user may see of
  * /sys/fs/bpf. Returns 0 or -errno, said in the log. */
 int tracer_give(struct tracer *tracer, uid_t uid, gid_t gid);
