@@ -154,6 +154,7 @@ LIBDIR = $(PREFIX)/lib
 INCLUDEDIR = $(PREFIX)/include
 MANDIR = $(PREFIX)/share/man
 DOCDIR = $(PREFIX)/share/doc/coretap
+SYSCONFDIR = /etc
 UNITDIR = $(PREFIX)/lib/systemd/system
 SYSUSERSDIR = $(PREFIX)/lib/sysusers.d
 TMPFILESDIR = $(PREFIX)/lib/tmpfiles.d
@@ -176,6 +177,8 @@ INSTALLED = \
 	644:protocol/events.json:$(DOCDIR)/events.json \
 	$(foreach file,$(wildcard bridge/tracepoints/*.yaml),\
 		644:$(file):$(PREFIX)/share/coretap/tracepoints/$(notdir $(file))) \
+	$(foreach file,alerts.yml dashboard.json,\
+		644:bridge/monitoring/$(file):$(PREFIX)/share/coretap/monitoring/$(file)) \
 	644:$(BUILD)/coretapd.service:$(UNITDIR)/coretapd.service \
 	644:bridge/systemd/coretap.sysusers:$(SYSUSERSDIR)/coretap.conf \
 	644:bridge/systemd/coretap.tmpfiles:$(TMPFILESDIR)/coretap.conf \
@@ -187,7 +190,10 @@ INSTALLED = \
 	644:clients/c/completions/coretap.fish:$(FISHDIR)/coretap.fish
 
 $(BUILD)/coretapd.service: bridge/systemd/coretapd.service FORCE | $(BUILD)
-	sed -e 's|/usr/sbin/coretapd|$(SBINDIR)/coretapd|' $< > $@
+	sed -e 's|/usr/sbin/coretapd|$(SBINDIR)/coretapd|' -e 's|/etc/coretap/|$(SYSCONFDIR)/coretap/|' $< > $@
+
+# The operator's own once it is there.
+CONFIG = $(DESTDIR)$(SYSCONFDIR)/coretap/coretap.conf
 
 install: all $(BUILD)/coretapd.service
 	@set -e; for i in $(INSTALLED); do \
@@ -196,11 +202,13 @@ install: all $(BUILD)/coretapd.service
 		$(INSTALL) -D -m "$$mode" "$$file" "$(DESTDIR)$$place"; \
 	done
 	ln -sf libcoretap.so.1 $(DESTDIR)$(LIBDIR)/libcoretap.so
+	[ -e $(CONFIG) ] || $(INSTALL) -D -m 644 bridge/systemd/coretap.conf $(CONFIG)
 
 uninstall:
 	@for i in $(INSTALLED); do rm -fv "$(DESTDIR)$${i##*:}"; done
+	! cmp -s bridge/systemd/coretap.conf $(CONFIG) || rm -f $(CONFIG)
 	rm -f $(DESTDIR)$(LIBDIR)/libcoretap.so
-	-rmdir $(DESTDIR)$(DOCDIR)
+	-rmdir $(DESTDIR)$(DOCDIR) $(DESTDIR)$(SYSCONFDIR)/coretap
 
 # ---- to hand out ----
 
