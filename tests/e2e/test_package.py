@@ -212,6 +212,39 @@ class Service(TestCase):
         machine.run("systemctl", "reload", "coretapd")
         wait_until(lambda: "2 keys" in self.journal(), 10, "keys read again")
 
+    def test_make_install(self):
+        """Without packages: what the README says, below /usr/local."""
+        machine = self.machine
+
+        def make(target):
+            done = subprocess.run(["make", "-C", ROOT, f"BUILD={os.path.relpath(PLAIN, ROOT)}", target,
+                                   f"DESTDIR={machine.path('')}"], capture_output=True, text=True,
+                                  env={k: v for k, v in os.environ.items() if not k.startswith("MAKE")})
+            self.assertEqual(done.returncode, 0, done.stdout[-2000:] + done.stderr[-2000:])
+        make("install")
+        unit = "/usr/local/lib/systemd/system/coretapd.service"
+        shutil.copy(FAKE_NODE, machine.path("/usr/local/bin/bitcoind"))
+        config = machine.path("/etc/coretap/coretap.conf")
+        with open(config, "a") as f:
+            f.write(f"binary: /usr/local/bin/bitcoind\nname: main\nport: {free_port()}\njournal-low: 4M\n"
+                    "journal-high: 4M\n")
+        machine.run("systemd-sysusers")
+        machine.run("systemctl", "daemon-reload")
+        self.assertEqual(machine.run("systemd-analyze", "verify", "--man=no", unit).stderr, "")
+        machine.run("systemctl", "start", "coretapd")
+        self.wait_attached(1)
+        self.assertTrue(os.readlink(f"/proc/{self.pid()}/exe").endswith("/usr/local/sbin/coretapd"))
+        machine.run("systemctl", "stop", "coretapd")
+        machine.run("/usr/local/sbin/coretapd", "--detach", "--name", "main")
+        with open(config) as f:
+            before = f.read()
+        make("install")  # an upgrade leaves the configuration alone
+        with open(config) as f:
+            self.assertEqual(f.read(), before)
+        make("uninstall")
+        left = {p for p in self.files() - self.before if os.path.isfile(machine.path(p)) and not p.startswith("/run/")}
+        self.assertEqual(left - {"/usr/local/bin/bitcoind"}, {"/etc/coretap/coretap.conf"})
+
     def test_restart_goes_on(self):
         self.install()
         ids = bpf_ids(self.pid())
