@@ -340,6 +340,17 @@ static int security_open(struct bridge *b)
 	return 0;
 }
 
+/* Whether the node is, or may be, another user's. */
+static bool of_others(const struct bridge *b)
+{
+	struct stat st;
+	char path[64];
+
+	snprintf(path, sizeof(path), "/proc/%d", b->node.process.pid);
+	return !b->node.process.pid || stat(path, &st) ||
+	       st.st_uid != (b->user.name ? b->user.uid : geteuid());
+}
+
 /* Whether the node's next process and its next executable can be found with what is left. */
 static bool node_reached(const struct bridge *b)
 {
@@ -365,16 +376,9 @@ static bool node_reached(const struct bridge *b)
 /* From here on this process is what it will be: everything is open, and the node is attached. */
 static int privileges_drop(struct bridge *b)
 {
-	struct stat st;
-	char path[64];
-	bool others = true;
-
 	if (!geteuid() && tracer_give(b->tracer, b->user.uid, b->user.gid))
 		return EXIT_OTHER;
-	snprintf(path, sizeof(path), "/proc/%d", b->node.process.pid);
-	if (b->node.process.pid && !stat(path, &st))
-		others = st.st_uid != (b->user.name ? b->user.uid : geteuid());
-	return privilege_drop(&b->user, others, !node_reached(b)) ? EXIT_PRIVILEGE : 0;
+	return privilege_drop(&b->user, of_others(b), !node_reached(b)) ? EXIT_PRIVILEGE : 0;
 }
 
 int bridge_open(struct bridge *b, const struct options *options)
@@ -406,7 +410,7 @@ int bridge_open(struct bridge *b, const struct options *options)
 	code = catalogue_bind(b);
 	if (code || options->check)
 		return code;
-	if (privilege_check())
+	if (privilege_check(of_others(b)))
 		return EXIT_PRIVILEGE;
 	if (process_namespace_is_own())
 		log_warning(

@@ -62,7 +62,7 @@ bool privilege_sees_others(void)
 	return effective_capabilities() >> CAP_SYS_PTRACE & 1;
 }
 
-int privilege_check(void)
+int privilege_check(bool others)
 {
 	uint64_t has = effective_capabilities();
 	bool admin = has >> CAP_SYS_ADMIN & 1;
@@ -76,7 +76,7 @@ int privilege_check(void)
 		log_error("Linux %s: too old, coretap needs 5.15 or later", system.release);
 		return -ENOSYS;
 	}
-	if (!privilege_sees_others() && bpf && perfmon)
+	if (others && !privilege_sees_others() && bpf && perfmon)
 		log_warning("missing CAP_SYS_PTRACE: processes of other users cannot be looked "
 			    "at, and a node among them is not found by itself");
 	if (bpf && perfmon)

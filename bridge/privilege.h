@@ -6,8 +6,8 @@
 #include <sys/types.h>
 
 /* Returns 0, -ENOSYS for a kernel below Linux 5.15, or -EPERM when a capability is missing;
- * one line in the log names it. */
-int privilege_check(void);
+ * one line in the log names it. others: processes of other users are to be looked at. */
+int privilege_check(bool others);
 
 /* Whether the processes of other users can be looked at. */
 bool privilege_sees_others(void);

@@ -108,8 +108,7 @@ static unsigned int check_kernel(struct doctor *doctor)
 	} else if (version < 6006) {
 		doctor_tell(doctor, OK, "kernel", NULL,
 			    "Linux %s: sleepable uprobes, TAI clock; no uprobe_multi (6.6), "
-			    "detaching is "
-			    "slower",
+			    "detaching is slower",
 			    name.release);
 	} else {
 		doctor_tell(doctor, OK, "kernel", NULL,
