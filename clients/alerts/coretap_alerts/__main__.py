@@ -52,8 +52,8 @@ class Service:
         self._looked_at = 0.0
         for webhook, count in state.counts().items():
             known = webhook in rules.webhooks
-            log(f"webhook {webhook}: {count} alerts wait" +
-                ("" if known else " for it, but the rules have it no more: they are kept until it is back"))
+            log(f"webhook {webhook}: alerts that wait: {count}" +
+                ("" if known else "; the rules have it no more, they are kept until it is back"))
 
     def run(self) -> None:
         self._look()

@@ -55,6 +55,8 @@ def post(webhook: Webhook, body: str) -> None:
             connection.sock.do_handshake()
         connection.request("POST", path, body.encode(), headers)
         response = connection.getresponse()
+        if late.is_set():  # headers that an end cut short look complete
+            raise TimeoutError
         if not 200 <= response.status < 300:
             after = response.headers.get("Retry-After", "")
             raise Failure(f"HTTP {response.status}", response.status,

@@ -59,7 +59,8 @@ class State:
         self._lock = threading.Lock()
         self._db = sqlite3.connect(path, timeout=1, isolation_level=None, check_same_thread=False)
         self._db.execute("PRAGMA locking_mode = EXCLUSIVE")
-        self._db.execute("PRAGMA journal_mode = WAL")
+        # A journal that keeps its room: what was delivered can be struck off also when the disk is full.
+        self._db.execute("PRAGMA journal_mode = PERSIST")
         self._db.execute("PRAGMA synchronous = FULL")
         self._db.execute("BEGIN IMMEDIATE")  # takes the lock, which is never given back
         version, = self._db.execute("PRAGMA user_version").fetchone()
