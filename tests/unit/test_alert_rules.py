@@ -315,7 +315,7 @@ class Watch(Case):
                            self.removed(A, "sizelimit"), self.removed(A, None), self.removed(D, "block"),
                            self.removed(B, "replaced"))  # whose replaced event this node or bridge does not tell
         self.assertEqual(self.fates(alerts), [("added", C), ("rejected", C), ("conflict", A), ("evicted", A),
-                                              ("evicted", A), ("replaced", B)])
+                                              ("unknown", A), ("replaced", B)])
 
     def test_without_follow(self):
         alerter = self.alerter({"name": "w", "watch": {"txids": A}})

@@ -109,7 +109,10 @@ class Watch:
             if known and topic == "mempool.replaced":
                 yield from self._replaced(event, known[1])
             elif known and not known[0] == event.get("reason") == "replaced":  # told already
-                what = _REASONS.get(event.get("reason"), "evicted")
+                if event.get("reason") is None:
+                    yield from self._become(txid, "unknown", "unknown", why="it left; the reason could not be read")
+                    return
+                what = _REASONS.get(event.reason, "evicted")
                 yield from self._become(txid, what, what)
         elif topic == "mempool.rejected":
             known = self._get(txid.hex())
