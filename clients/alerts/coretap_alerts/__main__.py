@@ -1,6 +1,5 @@
 """coretap-alerts: reads the rules, follows coretapd, and keeps place and alerts in one file."""
 import argparse
-import os
 import signal
 import sqlite3
 import sys
@@ -70,7 +69,7 @@ class Service:
                 self._feed(item)
                 self._commit(now)
                 handled = 0
-                item = self.stream.next(0.5) if item is None else None
+                item = self.stream.next(0.25) if item is None else None
                 began = time.monotonic()
             if item is not None:
                 self._feed(item)
@@ -78,6 +77,8 @@ class Service:
         self._commit()
         for deliverer in self.deliverers:
             deliverer.ending.set()
+        with self.state.came:
+            self.state.came.notify_all()
         end = time.monotonic() + 2  # for an answer that is on its way
         for deliverer in self.deliverers:
             deliverer.join(max(0.0, end - time.monotonic()))
@@ -134,16 +135,10 @@ def rehearse(rules: Rules, path: str) -> int:
     return 0
 
 
-def state_path(rules: Rules, option: Optional[str]) -> str:
-    directory = os.environ.get("STATE_DIRECTORY")
-    path = option or rules.state or (os.path.join(directory, "alerts.db") if directory else None)
+def serve(rules: Rules, options: argparse.Namespace) -> int:
+    path = options.state or rules.state
     if not path:
         raise RuleError("say where the state is kept: --state FILE, or state: in the rules")
-    return path
-
-
-def serve(rules: Rules, options: argparse.Namespace) -> int:
-    path = state_path(rules, options.state)
     try:
         state = State(path)
     except (sqlite3.Error, ValueError, KeyError) as error:
