@@ -484,7 +484,7 @@ class Rules(Case):
         self.start()
         result = subprocess.run([COMMAND, f"{self.directory}/rules.yaml"], capture_output=True, text=True, timeout=20)
         self.assertEqual((result.returncode, result.stderr),
-                         (1, f"coretap-alerts: {self.directory}/state.db: another coretap-alerts has it\n"))
+                         (1, f"coretap-alerts: {self.directory}/state.db: another process has it\n"))
 
     def test_dry_run_over_a_recording(self):
         receiver = self.receiver()

@@ -142,7 +142,7 @@ def serve(rules: Rules, options: argparse.Namespace) -> int:
     try:
         state = State(path)
     except (sqlite3.Error, ValueError, KeyError) as error:
-        text = "another coretap-alerts has it" if "locked" in str(error) else str(error)
+        text = "another process has it" if "locked" in str(error) else str(error)
         log(f"{path}: {text}")
         return 1
     service = Service(rules, state, options.address, options.since)

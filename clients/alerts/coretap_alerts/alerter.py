@@ -8,7 +8,7 @@ from coretap import Event, Item, to_json
 from .document import RuleError
 from .rules import NOTICES, Rule, Rules
 from .state import State
-from .watch import News, Watch
+from .watch import WATCHED, News, Watch
 
 MAX_KEYS = 100_000  # that `once` and `every` remember, of all rules together
 
@@ -60,10 +60,10 @@ class Alerter:
     def _rules_for(self, topic: str) -> List[Rule]:
         rules = self._of_topic.get(topic)
         if rules is None:
-            mempool = topic.startswith("mempool.") or topic in ("block.evictions", "node.exited")
+            watched = topic in WATCHED
             rules = self._of_topic[topic] = [
                 rule for rule in self.rules.rules
-                if (mempool if rule.watch else not rule.notices and rule.wants(topic))]
+                if (watched if rule.watch else not rule.notices and rule.wants(topic))]
         return rules
 
     @staticmethod

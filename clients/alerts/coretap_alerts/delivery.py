@@ -87,6 +87,7 @@ class Deliverer(threading.Thread):
         self._after = 0  # number of the last alert that is done
         self._forgotten = 0  # and of the last one whose end is written
         self._unwritten = ""  # why the two differ
+        self._failing: float = 0  # since when no attempt was taken, monotonic
 
     def run(self) -> None:
         while not self.ending.is_set():
@@ -106,6 +107,7 @@ class Deliverer(threading.Thread):
             try:
                 post(self.webhook, alert.body)
             except Failure as failure:
+                self._failing = self._failing or time.monotonic()
                 if self._is_hopeless(failure, attempts, alert):
                     self.log(f"webhook {self.webhook.name}: {failure}; given up after {attempts} attempts: "
                              f"{alert.body}")
@@ -117,6 +119,7 @@ class Deliverer(threading.Thread):
                 self.ending.wait(pause)
                 wait = min(wait * 2, self.webhook.retry_most)
                 continue
+            self._failing = 0
             if attempts > 1:
                 self.log(f"webhook {self.webhook.name}: takes alerts again, after {attempts} attempts "
                          f"in {time.monotonic() - began:.0f} s")
@@ -129,7 +132,8 @@ class Deliverer(threading.Thread):
     def _is_hopeless(self, failure: Failure, attempts: int, alert: Waiting) -> bool:
         if failure.status in REFUSED and attempts >= REFUSALS:
             return True
-        return time.time() - alert.created > self.webhook.give_up
+        # Age alone does not tell: after days without power the network may come up later than we do.
+        return time.monotonic() - self._failing > self.webhook.give_up < time.time() - alert.created
 
     def _forget(self) -> None:
         """What was taken need not be sent again. When that cannot be written, the next ones are sent

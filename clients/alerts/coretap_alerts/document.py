@@ -71,7 +71,10 @@ class Field:
     def seconds(self) -> float:
         value = self.text(r"[0-9]{1,9}(ms|s|m|h|d)", "a duration like 500ms, 10s, 5m, 1h or 1d")
         unit = value.lstrip("0123456789")
-        return int(value[:-len(unit)]) * _SECONDS[unit]
+        seconds = int(value[:-len(unit)]) * _SECONDS[unit]
+        if not 0 < seconds <= 366 * 86400:
+            raise self.error("must be more than nothing, and at most 366d")
+        return seconds
 
 
 def read(path: str) -> Field:

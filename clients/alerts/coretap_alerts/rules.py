@@ -27,7 +27,7 @@ class Webhook:
     timeout: float = 10  # seconds for a whole attempt
     retry: float = 1  # seconds until the second attempt; doubled after each
     retry_most: float = 60
-    give_up: float = 86400  # seconds after which an alert that nobody takes is dropped
+    give_up: float = 86400  # seconds of failing after which older alerts are dropped
     queue: int = 64 << 20  # bytes of alerts that may wait
 
     def expand(self, text: str) -> str:
@@ -176,8 +176,6 @@ def _webhook(name: str, value: Field, directory: str) -> Webhook:
     for setting in ("timeout", "retry", "retry_most", "give_up"):
         if setting in fields:
             setattr(webhook, setting, fields[setting].seconds())
-            if not getattr(webhook, setting):
-                raise fields[setting].error("must be more than nothing")
     if "queue_mib" in fields:
         webhook.queue = int(fields["queue_mib"].text("[1-9][0-9]{0,5}", "a number of MiB")) << 20
     for header, text in (fields["headers"].map() if "headers" in fields else {}).items():
@@ -239,8 +237,6 @@ def _rule(value: Field, webhooks: Dict[str, Webhook], directory: str) -> Rule:
         raise fields["once"].error("either once or every")
     if "every" in fields:
         rule.every_us = int(fields["every"].seconds() * 1e6)
-        if not rule.every_us:
-            raise fields["every"].error("must be more than nothing")
     elif "once" in fields and fields["once"].boolean():
         rule.every_us = 0
     if "key" in fields:

@@ -13,6 +13,8 @@ from .state import Table
 WAITING, POOL = "waiting", "pool"
 UNDECIDED = (WAITING, POOL)
 _REASONS = {"block": "confirmed", "conflict": "conflict", "replaced": "replaced"}  # else: evicted
+_CHANGES = ("mempool.added", "mempool.removed", "mempool.replaced", "mempool.rejected")
+WATCHED = (*_CHANGES, "block.evictions", "node.exited")
 # Loss of these makes uncertain what became of a transaction.
 _TELLING = ("mempool.added", "mempool.removed", "mempool.replaced", "node.exited", "block.evictions")
 
@@ -93,7 +95,7 @@ class Watch:
             yield from self._lose("the node ended")
         elif topic == "block.evictions":
             yield from self._unseen(event)
-        elif topic.startswith("mempool.") and txid is None:
+        elif txid is None:
             if topic != "mempool.rejected":
                 yield from self._lose("the txid of an event could not be read")
         elif topic == "mempool.added":
