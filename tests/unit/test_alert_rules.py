@@ -122,6 +122,9 @@ class Rules(Case):
          "5: webhooks.a.headers.X: none: No such file or directory"),
         ("webhooks:\n  a:\n    url: http://h/\n    headers:\n      X: \"a\\nb: c\"\nrules: []",
          "5: webhooks.a.headers.X: holds what no header may"),
+        ("webhooks:\n  a:\n    url: http://h/\n    headers: {Content-Length: 5}\nrules: []",
+         "4: webhooks.a.headers.Content-Length: not the name of a header that may be set"),
+        (HOOK + "rules:\n  - {name: a, topic: mempool.added, where: {fee: []}}", "3: rules[0].where.fee: names none"),
         ("webhooks:\n  a:\n    url: http://h/\n    timeout: 0s\nrules: []", "4: webhooks.a.timeout: must be more"),
         (HOOK + "rpc: {url: 'https://h'}\nrules: {name: a, topic: node.exited}", "2: rpc: https://h: not an address"),
     )

@@ -64,7 +64,7 @@ def post(webhook: Webhook, body: str) -> None:
     except (OSError, http.client.HTTPException, ValueError) as error:
         name = "no answer in time" if late.is_set() or isinstance(error, TimeoutError) else \
             getattr(error, "strerror", None) or str(error) or type(error).__name__
-        raise Failure(name) from None
+        raise Failure(" ".join(name.split())[:200]) from None
     finally:
         if timer:
             timer.cancel()

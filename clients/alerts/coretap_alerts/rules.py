@@ -15,6 +15,7 @@ NAME = r"[A-Za-z0-9_.-]{1,64}"
 NOTICES = ("lost", "gap", "new_run")
 FATES = ("added", "rejected", "replaced", "evicted", "conflict", "confirmed", "unknown")
 _QUIET = ("added", "rejected")  # of FATES: told only when asked for
+_OURS = ("content-length", "transfer-encoding", "connection")
 _SECRET = re.compile(r"\$\{(env|file):([^}]+)\}")
 
 
@@ -179,8 +180,8 @@ def _webhook(name: str, value: Field, directory: str) -> Webhook:
     if "queue_mib" in fields:
         webhook.queue = int(fields["queue_mib"].text("[1-9][0-9]{0,5}", "a number of MiB")) << 20
     for header, text in (fields["headers"].map() if "headers" in fields else {}).items():
-        if not re.fullmatch(r"[A-Za-z0-9-]+", header):
-            raise text.error("not the name of a header")
+        if not re.fullmatch(r"[A-Za-z0-9-]+", header) or header.lower() in _OURS:
+            raise text.error("not the name of a header that may be set")
         webhook.headers[header] = text.text()
         _checked(text, lambda: webhook.expand(text.text()))
     _checked(fields["url"], webhook.target)
@@ -337,8 +338,10 @@ def _equal(wanted: Any) -> Test:
     return lambda value: type(_plain(value)) is type(wanted) and _plain(value) == wanted
 
 
-def _among(values: List[Any]) -> Test:
-    tests = [_equal(value) for value in values]
+def _among(values: Field, kind: str) -> Test:
+    tests = [_equal(_literal(value, kind)) for value in values.items()]
+    if not tests:
+        raise values.error("names none")
     return lambda value: any(test(value) for test in tests)
 
 
@@ -355,7 +358,7 @@ def _condition(value: Field, kind: str) -> Optional[Test]:
     if value.has_type("null"):
         return None
     if not value.is_map():
-        return _among([_literal(f, kind) for f in value.items()])
+        return _among(value, kind)
     tests = [_operation(name, operand, kind) for name, operand in value.map(
         "not", "prefix", "regex", "contains", *_COMPARISONS).items()]
     if not tests:
@@ -369,10 +372,10 @@ def _operation(name: str, operand: Field, kind: str) -> Test:
     if kind not in (*fits, "any"):
         raise operand.error(f"a field of kind {kind} has no {name}")
     if name == "not":
-        test = _among([_literal(f, kind) for f in operand.items()])
+        test = _among(operand, kind)
         return lambda value: not test(value)
     if name == "contains":
-        inner = _among([_literal(f, _ELEMENT.get(kind, "any")) for f in operand.items()])
+        inner = _among(operand, _ELEMENT.get(kind, "any"))
         return lambda value: type(value) is list and any(inner(element) for element in value)
     if name == "prefix":
         prefix = operand.text() if kind in ("text", "any") else \
