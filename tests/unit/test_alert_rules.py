@@ -334,6 +334,22 @@ class Watch(Case):
         self.assertEqual(self.fates(alerts), [("replaced", A), ("replaced", B), ("confirmed", C)])
         self.assertEqual(alerts[2]["in_place_of"], [A, B])
 
+    def test_replaced_to_and_fro(self):
+        alerter = self.alerter({"name": "w", "watch": {"txids": A}, "follow": True})
+        alerts = self.told(alerter, self.replaced(A, replacement_txid=B), self.replaced(B, replacement_txid=A),
+                           self.removed(B, "replaced"), self.event("mempool.added", txid=A), self.removed(A, "block"))
+        self.assertEqual(self.fates(alerts), [("replaced", A), ("replaced", B), ("confirmed", A)])
+        self.assertNotIn("in_place_of", alerts[2])
+        # Without follow, what came in its place is forgotten.
+        alerter = self.alerter({"name": "w", "watch": {"txids": A}}, state=self.state)
+        self.assertEqual(list(self.state.tables["watched"]), [("w", A)])
+
+    def test_unknown_alert_is_bounded(self):
+        alerter = self.alerter({"name": "w", "watch": {"txids": ["%064x" % n for n in range(1001)]}})
+        alert, = self.told(alerter, self.event("node.exited"))
+        self.assertEqual((alert["count"], len(alert["txids"]), alert["text"]),
+                         (1001, 1000, "w: 1001 transactions unknown"))
+
     def test_replaced_by_a_package(self):
         """Its hash is no txid: what is added next, up to its size, is followed."""
         alerter = self.alerter({"name": "w", "watch": {"txids": [A, B]}, "follow": True})

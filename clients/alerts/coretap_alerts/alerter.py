@@ -75,7 +75,7 @@ class Alerter:
     def _tell_news(self, rule: Rule, item: Any, news: News) -> None:
         if news.what not in rule.on:
             return
-        who = news.txid.hex() if news.txid else f"{len(news.details['txids'])} transactions"
+        who = news.txid.hex() if news.txid else f"{news.details['count']} transactions"
         details: Dict[str, Any] = {"txid": news.txid} if news.txid else {}
         self._tell(rule, item, news.what, f"{who} {news.what}", {**details, **news.details})
 

@@ -11,6 +11,7 @@ from .rules import Rule
 from .state import Table
 
 WAITING, POOL = "waiting", "pool"
+MAX_TXIDS = 1000  # in one alert
 UNDECIDED = (WAITING, POOL)
 _REASONS = {"block": "confirmed", "conflict": "conflict", "replaced": "replaced"}  # else: evicted
 _CHANGES = ("mempool.added", "mempool.removed", "mempool.replaced", "mempool.rejected")
@@ -51,7 +52,7 @@ class Watch:
         for txid in self.listed - set(self._all()):
             self._set(txid, WAITING, [])
         for txid, (fate, origins) in self._all().items():
-            still = [o for o in origins if o in self.listed]
+            still = [o for o in origins if o in self.listed and self.rule.follow]
             if txid not in self.listed and not still:
                 del self.known[self.rule.name, txid]
             elif still != origins:
@@ -81,7 +82,8 @@ class Watch:
             self._set(txid, "unknown", self.known[self.rule.name, txid][1])
         self.pending.pop((self.rule.name, ""), None)
         if lost:
-            yield News("unknown", None, {"why": why, "txids": list(map(bytes.fromhex, sorted(lost)))})
+            yield News("unknown", None, {"why": why, "count": len(lost),
+                                         "txids": list(map(bytes.fromhex, sorted(lost)[:MAX_TXIDS]))})
 
     def notice(self, notice: Any) -> Iterator[News]:
         if notice.kind == "new_run" and notice.socket == "low":
@@ -134,7 +136,7 @@ class Watch:
 
     def _follow(self, txid: str, origins: List[str]) -> None:
         fate, already = self._get(txid) or [WAITING, []]
-        self._set(txid, fate, sorted({*already, *origins}))
+        self._set(txid, fate, sorted({*already, *origins} - {txid}))
 
     def _arrived(self, event: Any) -> None:
         """A package has a hash of its own; its transactions are those added next, up to its size."""
