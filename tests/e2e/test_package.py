@@ -77,13 +77,16 @@ class Contents(TestCase):
 
     def test_one_version(self):
         self.assertEqual([os.path.basename(p).split("_")[0] for p in packages()],
-                         ["coretap", "libcoretap-dev", "libcoretap1", "python3-coretap"])
+                         ["coretap-alerts", "coretap", "libcoretap-dev", "libcoretap1", "python3-coretap"])
         with Machine(root, debs) as machine:
             machine.run("dpkg", "-i", *inside(packages()))
             self.assertEqual(machine.run("coretapd", "--version").stdout, f"coretapd {version}\n")
             self.assertEqual(machine.run("coretap", "--version").stdout, f"coretap {version}\n")
             self.assertEqual(machine.run("python3", "-c", "import coretap; print(coretap.__version__)").stdout,
                              f"{version}\n")
+            self.assertEqual(machine.run("coretap-alerts", "--version").stdout, f"coretap-alerts {version}\n")
+            unit = "/lib/systemd/system/coretap-alerts.service"
+            self.assertEqual(machine.run("systemd-analyze", "verify", "--man=no", unit).stderr, "")
             with open(glob.glob(machine.path("/usr/lib/*/pkgconfig/coretap.pc"))[0]) as pc:
                 self.assertIn(f"Version: {version}\n", pc.read())
 

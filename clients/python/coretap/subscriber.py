@@ -7,7 +7,7 @@ import zmq
 
 from . import events as ev
 from .keys import Keys, keys_of
-from .position import Position
+from .position import Position, PositionFile
 from .replay import Replay
 from .stream import Filter, Steps, Stream
 from .wire import MAX_LENGTH, STATUS, STOPPING
@@ -95,7 +95,7 @@ class Subscriber:
     """Iterate over it, or call next() with a timeout. Belongs to one thread at a time."""
 
     def __init__(self, *topics: str, address: Optional[str] = None,
-                 position: Optional[str] = None, since: Union[None, float, str] = None,
+                 position: Union[None, str, Position] = None, since: Union[None, float, str] = None,
                  memory: int = 256 << 20, replay: bool = True,
                  sockets: Optional[Sequence[str]] = None, curve_server: Optional[str] = None,
                  curve_secret: Optional[str] = None) -> None:
@@ -103,7 +103,8 @@ class Subscriber:
         wanted = Filter(topics or ("",))
         since_us = parse_since(since)
         keys = keys_of(curve_server, curve_secret)
-        self._position = Position(position) if position else None
+        self._position = position if isinstance(position, Position) else \
+            PositionFile(position) if position else None
         self._context: "zmq.Context[Any]" = zmq.Context()
         self._links: List[_Link] = []
         for name in sockets or wanted.sockets():
@@ -276,7 +277,7 @@ def parse_since(since: Union[None, float, str]) -> Optional[int]:
         if ago else 0
 
 
-def subscribe(*topics: str, address: Optional[str] = None, position: Optional[str] = None,
+def subscribe(*topics: str, address: Optional[str] = None, position: Union[None, str, Position] = None,
               since: Union[None, float, str] = None, memory: int = 256 << 20,
               replay: bool = True, curve_server: Optional[str] = None,
               curve_secret: Optional[str] = None) -> Subscriber:
@@ -284,7 +285,8 @@ def subscribe(*topics: str, address: Optional[str] = None, position: Optional[st
 
     topics: "mempool.removed", "mempool." for all that begin so, none for everything.
     address: tcp://HOST:PORT (the base port) or ipc:///run/coretap/NAME.
-    position: a file that keeps the place, so that a later call goes on there.
+    position: a file that keeps the place, so that a later call goes on there; or a Position, which
+    the application stores itself.
     since: without a position, where to begin: "10m", "oldest", a Unix time; else at the present.
     memory: bound in bytes, per socket, for messages that wait here; the publisher's bound is next,
     and what does not fit there is fetched from replay.
