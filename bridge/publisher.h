@@ -60,8 +60,8 @@ int publisher_bind(struct publisher *publisher, void *socket,
 /* Lets in, or refuses, who knocked meanwhile. Returns whether more wait. */
 bool publisher_admit(struct publisher *publisher);
 
-/* Takes in what subscribers ask for. libzmq does that with each send too, which may be a second away;
- * the descriptor of a socket is readable when there is something. */
+/* Takes in what subscribers ask for. libzmq does that with each send too, which may be a second
+ * away; the descriptor of a socket is readable when there is something. */
 void publisher_attend(struct publisher *publisher);
 int publisher_fd(struct publisher *publisher, enum socket_id socket);
 int publisher_admit_fd(struct publisher *publisher); /* -1: everybody may connect */

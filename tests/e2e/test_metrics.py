@@ -5,7 +5,6 @@ import json
 import os
 import re
 import shutil
-import signal
 import socket
 import subprocess
 import sys
@@ -190,7 +189,7 @@ class Metrics(Case):
             self.check_promtool(get(self.http)[1])
 
     def test_health(self):
-        with self.bridge() as bridge:
+        with self.bridge():
             status, text = get(self.http, "/healthz")
             self.assertEqual(status, 503)
             self.assertIn("no process", text)

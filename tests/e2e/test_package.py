@@ -7,7 +7,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
 from harness import (FAKE_NODE, PLAIN, ROOT, FakeNode, TestCase, bpf_alive, bpf_ids, free_port, main, wait_until)
