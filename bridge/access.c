@@ -253,11 +253,10 @@ int access_demand(struct access *a, void *context, void *socket)
 
 int access_fd(struct access *a)
 {
-	int fd = -1;
+	int fd;
 	size_t len = sizeof(fd);
 
-	zmq_getsockopt(a->answers, ZMQ_FD, &fd, &len);
-	return fd;
+	return zmq_getsockopt(a->answers, ZMQ_FD, &fd, &len) ? -errno : fd;
 }
 
 static bool client_known(const struct access *a, const uint8_t *key)

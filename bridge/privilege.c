@@ -75,7 +75,8 @@ int privilege_user(struct user *user, const char *name)
 
 void privilege_seal(void)
 {
-	prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
+		log_warning("what coretapd executes could gain privileges: %s", strerror(errno));
 }
 
 /* The effective capabilities go with the effective user, and come back with it. */

@@ -3,7 +3,7 @@
  *   INJECT=CLASS:N       the N-th call of this class fails and does nothing; 0: none, only count
  *   INJECT=NAME:N        the same for the calls of one function
  *   INJECT_ERROR=E       with this error number, where the function has one; else a fitting one
- *   INJECT_LOG=FILE      gets "failed NAME OFFSET" (of the caller, in the executable) and, at the
+ *   INJECT_LOG=FILE      gets "failed NAME OFFSET..." (of the callers, in the executable) and, at the
  *                        end, "calls N"
  *   INJECT_CLOCK=FILE    the wall clock is ahead by as many seconds as FILE says
  *
@@ -238,6 +238,19 @@ __attribute__((destructor)) static void inject_close(void)
 		tell(line, (size_t)snprintf(line, sizeof(line), "calls %ld\n", calls));
 }
 
+/* Where the call was made, and by whom that was called: the executable keeps frame pointers. */
+static size_t callers(char *text, size_t size, uintptr_t caller, const uintptr_t *frame)
+{
+	size_t n = 0;
+
+	for (int depth = 0; depth < 8 && caller >= begin && caller < end; depth++) {
+		n += (size_t)snprintf(text + n, size - n, " %lx", caller - base);
+		caller = frame[1];
+		frame = (const uintptr_t *)frame[0];
+	}
+	return n;
+}
+
 static int counts(const struct function *f, uintptr_t caller, long number)
 {
 	if (target < 0 || (strcmp(f->class, wanted) && strcmp(f->name, wanted)))
@@ -250,16 +263,23 @@ static int counts(const struct function *f, uintptr_t caller, long number)
 
 /* What the stub goes on with: the real function, or NULL for failing. */
 __attribute__((visibility("hidden"))) void *inject_decide(unsigned long number, uintptr_t caller,
-							  long first_argument)
+							  long first_argument, long command)
 {
 	struct function *f = &inject_functions[number];
-	char line[128];
+	const uintptr_t *frame = __builtin_frame_address(0);
+	char line[256];
+	size_t n;
 
 	if (!f->real)
 		f->real = dlsym(RTLD_NEXT, f->name);
 	if (!counts(f, caller, first_argument) || ++calls != target)
 		return f->real;
-	tell(line, (size_t)snprintf(line, sizeof(line), "failed %s %lx\n", f->name, caller - base));
+	n = (size_t)snprintf(line, sizeof(line), "failed %s", f->name);
+	if (number == NUMBER_syscall)
+		n += (size_t)snprintf(line + n, sizeof(line) - n, "_%ld_%ld", first_argument, command);
+	n += callers(line + n, sizeof(line) - n, caller, (const uintptr_t *)frame[0]);
+	line[n++] = '\n';
+	tell(line, n);
 	if (number == NUMBER_mdb_txn_commit) /* ends the transaction, whatever it returns */
 		mdb_txn_abort((MDB_txn *)first_argument);
 	return NULL;
@@ -309,7 +329,7 @@ FUNCTIONS(F)
 __asm__(".text\ninject_stub:\n"
 	"push %rax\npush %rdi\npush %rsi\npush %rdx\npush %rcx\npush %r8\npush %r9\npush %r11\n"
 	"sub $8, %rsp\n"
-	"mov %rdi, %rdx\nmov 72(%rsp), %rsi\nmov %r11, %rdi\n"
+	"mov %rsi, %rcx\nmov %rdi, %rdx\nmov 72(%rsp), %rsi\nmov %r11, %rdi\n"
 	"call inject_decide\n"
 	"add $8, %rsp\n"
 	"mov %rax, %r10\n"
