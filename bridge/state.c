@@ -262,21 +262,19 @@ static int group_move(struct bridge *b, unsigned int group)
 
 bool state_resume(struct bridge *b)
 {
-	struct saved_state *s = calloc(1, sizeof(*s));
 	int err = tracer_resume(&b->tracer, b->label);
+	struct saved_state *s;
 	bool resumed = false;
 
-	if (err == -ENOENT) {
-		free(s);
+	if (err == -ENOENT)
 		return false;
-	}
 	if (err) {
 		log_warning("%s: what an earlier coretapd left attached is not whole: detached",
 			    b->label);
 		tracer_unpin(b->label);
-		free(s);
 		return false;
 	}
+	s = calloc(1, sizeof(*s));
 	if (!b->options->keep_attached) {
 		log_info("%s: an earlier coretapd was left attached; without --keep-attached it "
 			 "ends here",

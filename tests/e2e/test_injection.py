@@ -398,6 +398,8 @@ class Kept(Run):
 
     def after(self):
         if self.code:
+            self.statuses = {}
+            open(self.log_path, "w").close()
             self.spawn(*self.args)  # a successor always can
             if not self.attached():
                 raise AssertionError("the next one cannot start")
