@@ -224,8 +224,11 @@ static void names_check(struct bridge *b)
 	const struct binary_identity *identity = &current(b)->identity;
 	struct stat st;
 
-	while (read(b->names, buffer, sizeof(buffer)) > 0)
-		;
+	/* Once: in a directory where files come and go all the time, reading until nothing is left
+	 * might never end. The descriptor stays readable. */
+	if (read(b->names, buffer, sizeof(buffer)) < 0 && errno != EAGAIN && errno != EINTR)
+		log_warning("%s: its directory is watched no more: %s", b->node.path,
+			    strerror(errno));
 	if (waits_for_process(b) || stat(b->node.path, &st) || !S_ISREG(st.st_mode))
 		return;
 	if (st.st_dev == identity->dev && st.st_ino == identity->ino &&

@@ -27,7 +27,6 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 from harness import (FAKE_NODE, ROOT, SANITIZED, TestCase, bpf_alive, bpf_ids, free_port, main,
                      need_root, tool, wait_until)
 
-CLASSES = ("alloc", "lmdb", "zmq", "bpf", "libbpf", "elf", "file", "loop", "http", "user", "yaml")
 CHOSEN = os.environ.get("INJECT", "")
 SAMPLE_SECONDS = 30
 WORKERS = 4
@@ -36,7 +35,7 @@ EXIT_CODES = range(1, 7)
 # Calls whose failure needs no word, and why. By function, and function of ours that calls it.
 ABSORBED = {
     # asked again by the next turn, in a second at most
-    ("epoll_wait", "events_wait"), ("nanosleep", "nap"), ("nanosleep", "binary_guard"),
+    ("epoll_wait", "events_wait"), ("epoll_ctl", "events_wait"), ("nanosleep", "nap"), ("nanosleep", "binary_guard"),
     ("nanosleep", "bridge_drain"), ("read", "signals_read"), ("read", "names_check"),
     ("read", "binary_changed"), ("poll", "node_alive"), ("zmq_getsockopt", "publisher_attend"),
     ("MHD_run", "metrics_serve"), ("MHD_get_timeout", "metrics_serve"), ("stat", "path_check"),
@@ -55,12 +54,12 @@ ABSORBED = {
     # pruned with the next messages
     ("mdb_stat", "live_bytes"),
     # a process that cannot be looked at now is the node as soon as it fires, or at the next look
-    *((call, scan) for call in ("stat", "readlink", "open", "read", "readdir", "opendir", "fopen", "fgets")
+    *((call, scan) for call in ("stat", "readlink", "open", "read", "readdir", "opendir", "fopen")
       for scan in ("processes_scan", "process_read")),
     # the node's end is then noticed by asking once a second
     ("syscall_434", "node_follow"), ("syscall_434", "node_set"), ("syscall_434", "node_take_over"),
     # does without, and no worse than a little slower; a port that is still taken is told
-    ("prctl", "loop_open"), ("setsockopt", "listener_open"),
+    ("prctl", "loop_open"), ("prctl", "privilege_drop"), ("setsockopt", "listener_open"),
     # stderr is gone: there is nobody left to tell
     ("write", "line_put"),
     # not there, as most often; what really cannot be made, opened or bound is told by the next call
@@ -113,15 +112,18 @@ class Run:
     shim = None
     args = ("--metrics", "127.0.0.1:{metrics}")
     keep = False
+    classes = ("alloc", "lmdb", "zmq", "bpf", "libbpf", "elf", "file", "loop", "http")
 
-    def __init__(self, name, number, error=None):
-        self.what, self.number, self.error = name, number, error
+    def __init__(self, name, number):
+        self.what, self.number = name, number
         self.directory = tempfile.mkdtemp(prefix="coretap-inject-")
         self.binary = shutil.copy(FAKE_NODE, os.path.join(self.directory, "node"))
         self.port = self.ports.take()
         self.label = f"i{os.getpid()}-{self.port}"
         self.log_path = os.path.join(self.directory, "log")
-        self.inject_path = os.path.join(self.directory, "inject")
+        # Not beside the node: its directory is watched.
+        self.inject_path = os.path.join(tempfile.mkdtemp(dir=self.directory), "inject")
+        os.chmod(os.path.dirname(self.inject_path), 0o777)
         self.messages, self.statuses, self.stopping, self.garbage = {}, {}, 0, []
         self.fired, self.ids, self.from_replay = {}, set(), 0
         self.process = None
@@ -134,8 +136,6 @@ class Run:
             env |= {"LD_PRELOAD": self.shim, "INJECT": f"{self.what}:{self.number}",
                     "INJECT_LOG": self.inject_path,
                     "ASAN_OPTIONS": "verify_asan_link_order=0:detect_leaks=1"}
-            if self.error:
-                env["INJECT_ERROR"] = str(self.error)
         args = [a.format(metrics=self.port + 3, directory=self.directory) for a in args]
         with open(self.log_path, "ab") as log:
             self.process = subprocess.Popen(
@@ -215,13 +215,13 @@ class Run:
         return lacking
 
     def ask(self, **request):
-        """Two questions may go unanswered: a client asks again."""
-        for _ in range(3):
+        """A question may go unanswered: a client asks again."""
+        for wait_ms in (400, 5000, 10000):
             s = self.context.socket(zmq.REQ)
             s.setsockopt(zmq.LINGER, 0)
             s.connect(f"tcp://127.0.0.1:{self.port + 2}")
             s.send(msgpack.packb({"v": 1, "id": 1, **request}))
-            got = s.poll(400) and s.recv_multipart()
+            got = s.poll(wait_ms) and s.recv_multipart()
             s.close()
             if got:
                 return msgpack.unpackb(got[0]), got[1:]
@@ -276,7 +276,7 @@ class Run:
         self.fetch()
 
     def fetch(self):
-        self.wait(lambda: self.ended() or not self.missing(), 3)
+        self.wait(lambda: self.ended() or not self.missing(), 10)
         self.ask(op="hello")
         self.ask(op="catalogue")
         self.fill()
@@ -376,6 +376,7 @@ class Kept(Run):
     """Takes over what an earlier one left attached, and is left attached itself."""
     args = ("--keep-attached",)
     keep = True
+    classes = ("alloc", "lmdb", "bpf", "libbpf", "file", "loop")
 
     def before(self):
         self.subscribe()
@@ -416,17 +417,18 @@ class Replaced(Run):
     """The executable is replaced by rename, and the next node starts from the new one."""
     args = ("--keep-attached", "--journal", "none")
     keep = True
+    classes = ("alloc", "bpf", "libbpf", "elf", "file", "loop")
 
     def work(self):
         self.fire("burst", "20", "--wait")
         shutil.copy(FAKE_NODE, self.binary + ".new")
         os.rename(self.binary + ".new", self.binary)
-        if not self.wait(lambda: self.ended() or self.log().count(": attached") > 1, 5):
+        if not self.wait(lambda: self.ended() or self.log().count(": attached") > 1, 15):
             raise AssertionError("the new executable was not attached")
         if not self.ended():
             self.ids |= bpf_ids(self.process.pid)
         self.fire("burst", "20", "--wait")
-        self.wait(lambda: self.ended() or not self.missing(), 5)
+        self.wait(lambda: self.ended() or not self.missing(), 10)
 
     after = Kept.after
 
@@ -434,6 +436,7 @@ class Replaced(Run):
 class Guarded(Run):
     """Another user in the end, keys, a configuration file, declared tracepoints."""
     args = ("--config", "{directory}/config", "--user", "nobody")
+    classes = ("alloc", "zmq", "libbpf", "file", "loop", "user", "yaml")
 
     def before(self):
         os.chmod(self.directory, 0o755)
@@ -478,20 +481,22 @@ class Injection(TestCase):
         Run.context = zmq.Context(io_threads=2)
         cls.addClassCleanup(Run.context.destroy, 0)
 
-    def count(self, scenario, name):
-        """How many calls there are in a run without a fault, and what it says."""
-        run = scenario(name, 0)
-        calls = []
+    def calls(self, scenario):
+        """All calls of a run without a fault, as {(class, function and callers): [numbers]}."""
+        run = scenario("all", 0)
+        calls = {}
         real = run.judge
 
         def judge():
             real()
-            with open(run.inject_path) as f:
-                calls.extend(int(l.split()[1]) for l in f if l.startswith("calls "))
             scenario.usual = scenario.usual | run.lines()
+            with open(run.inject_path) as f:
+                for line in f:
+                    _, name, number, where = line.split(" ", 3)
+                    calls.setdefault((name, where), []).append(int(number))
         run.judge = judge
         run.go()
-        return max(calls)
+        return calls
 
     def callers(self, offsets):
         """The functions of ours that hold the call before each offset, inlined ones first."""
@@ -511,14 +516,15 @@ class Injection(TestCase):
                 function = not function
         return dict(zip(offsets, chains))
 
-    def break_all(self, scenario, names, errors=(None,)):
-        tasks = []
-        for name in names:
-            n = self.count(scenario, name)
-            tasks += [(name, i, e) for i in range(1, n + 1) for e in errors]
-        total = len(tasks)
+    def break_all(self, scenario, names):
+        """Every call of a place, by whatever way it was reached, is like the others of it: the first
+        three fail, and the last one."""
+        calls = self.calls(scenario)
+        tasks = [(name, i) for (name, _), numbers in calls.items() if name in names
+                 for i in sorted({*numbers[:3], numbers[-1]})]
+        total = sum(len(numbers) for (name, _), numbers in calls.items() if name in names)
         if CHOSEN.count(":") == 2:
-            tasks = [t for t in tasks if CHOSEN.split(":")[1:] == [t[0], str(t[1])]]
+            tasks = [(CHOSEN.split(":")[1], int(CHOSEN.split(":")[2]))]
         random.shuffle(tasks)
         deadline = time.monotonic() + (1e9 if CHOSEN else SAMPLE_SECONDS / len(SCENARIOS))
         outcomes, ids = [], set()
@@ -554,15 +560,15 @@ class Injection(TestCase):
             if os.environ.get("PRINT"):
                 print(scenario.__name__, task, where, "PROBLEM" if problem else "silent" if quiet else code,
                       flush=True)
-        print(f"{scenario.__name__.lower()}: {n} of {total} calls failed, {ended} ended coretapd, "
-              f"{n - ended} did not", flush=True)
+        print(f"# {scenario.__name__.lower()}: {n} of {total} calls failed, of {len(tasks)} that differ; {ended} of "
+              f"them ended coretapd with an error, {n - ended} did not", file=sys.stderr, flush=True)
         wait_until(lambda: not bpf_alive(ids), 20, "what coretapd held in the kernel is gone")
         self.assertEqual(problems, [], "\n" + "\n".join(problems))
         self.assertEqual(silent, set(), "\n" + "\n".join(sorted(silent)))
         self.assertGreater(n, 0)
 
     def run_scenario(self, name):
-        classes = [c for c in CLASSES if CHOSEN in ("", "all", c, name) or CHOSEN.split(":")[:2] == [name, c]]
+        classes = [c for c in SCENARIOS[name].classes if CHOSEN in ("", "all", c, name) or CHOSEN.split(":")[:2] == [name, c]]
         if not classes:
             self.skipTest("not chosen")
         self.break_all(SCENARIOS[name], classes)

@@ -1,11 +1,11 @@
 /* Preloaded: makes one call of a class fail, so that a test can make each of them fail in turn.
  *
- *   INJECT=CLASS:N       the N-th call of this class fails and does nothing; 0: none, only count
+ *   INJECT=CLASS:N       the N-th call of this class fails and does nothing
  *   INJECT=NAME:N        the same for the calls of one function
- *   INJECT_ERROR=E       with this error number, where the function has one; else a fitting one
- *   INJECT_LOG=FILE      gets "failed NAME OFFSET..." (of the callers, in the executable) and, at the
- *                        end, "calls N"
- *   INJECT_CLOCK=FILE    the wall clock is ahead by as many seconds as FILE says
+ *   INJECT=all:0         none fails: every call is told
+ *   INJECT_LOG=FILE      gets "failed NAME OFFSET...", the places of the call and of the calls that
+ *                        led to it, in the executable; or for each call "call CLASS N NAME
+ * OFFSET..." INJECT_CLOCK=FILE    the wall clock is ahead by as many seconds as FILE says
  *
  * Only calls from the executable count, not those of libraries among themselves: each of those has
  * its own manners, and libzmq's is to abort. System calls of libbpf count, though: that is how the
@@ -115,7 +115,6 @@ enum manner {
 	F(file, pread, MINUS_ONE, EIO)                              \
 	F(file, write, MINUS_ONE, ENOSPC)                           \
 	F(file, pwrite, MINUS_ONE, ENOSPC)                          \
-	F(file, fgets, NOTHING, EIO)                                \
 	F(file, fwrite, NOTHING, ENOSPC)                            \
 	F(file, fflush, MINUS_ONE, ENOSPC)                          \
 	F(file, fsync, MINUS_ONE, EIO)                              \
@@ -171,10 +170,11 @@ struct function {
 	enum manner manner;
 	int error;
 	void *real;
+	atomic_long calls; /* of its class, in the first one of that */
 };
 
 __attribute__((visibility("hidden"))) struct function inject_functions[] = {
-#define F(class, name, manner, error) { #class, #name, manner, error, NULL },
+#define F(class, name, manner, error) { #class, #name, manner, error, NULL, 0 },
 	FUNCTIONS(F)
 #undef F
 };
@@ -188,7 +188,6 @@ enum {
 static uintptr_t base, begin, end; /* of the executable's code */
 static char wanted[64];
 static long target = -1;
-static int error_wanted;
 static atomic_long calls;
 
 static int executable_find(struct dl_phdr_info *info, size_t size, void *arg)
@@ -221,44 +220,48 @@ static void tell(const char *text, size_t len)
 
 __attribute__((constructor)) static void inject_open(void)
 {
-	const char *text = getenv("INJECT"), *error = getenv("INJECT_ERROR");
+	const char *text = getenv("INJECT");
 	long at;
 
 	dl_iterate_phdr(executable_find, NULL);
-	error_wanted = error ? atoi(error) : 0;
 	if (text && sscanf(text, "%63[A-Za-z0-9_]:%ld", wanted, &at) == 2)
 		target = at;
 }
 
-__attribute__((destructor)) static void inject_close(void)
-{
-	char line[64];
-
-	if (target >= 0)
-		tell(line, (size_t)snprintf(line, sizeof(line), "calls %ld\n", calls));
-}
-
-/* Where the call was made, and by whom that was called: the executable keeps frame pointers. */
+/* Where the call was made, and by whom that was called, as far as there are frame pointers. */
 static size_t callers(char *text, size_t size, uintptr_t caller, const uintptr_t *frame)
 {
+	uintptr_t here = (uintptr_t)__builtin_frame_address(0);
 	size_t n = 0;
 
 	for (int depth = 0; depth < 8 && caller >= begin && caller < end; depth++) {
 		n += (size_t)snprintf(text + n, size - n, " %lx", caller - base);
+		if ((uintptr_t)frame <= here || (uintptr_t)frame - here > 1 << 20)
+			break;
 		caller = frame[1];
 		frame = (const uintptr_t *)frame[0];
 	}
 	return n;
 }
 
-static int counts(const struct function *f, uintptr_t caller, long number)
+static int is_ours(const struct function *f, uintptr_t caller, long number)
 {
-	if (target < 0 || (strcmp(f->class, wanted) && strcmp(f->name, wanted)))
-		return 0;
-	if (f == &inject_functions[NUMBER_syscall])
-		return number == SYS_bpf || number == SYS_perf_event_open ||
-		       (caller >= begin && caller < end);
+	if (f == &inject_functions[NUMBER_syscall] &&
+	    (number == SYS_bpf || number == SYS_perf_event_open))
+		return 1;
 	return caller >= begin && caller < end;
+}
+
+/* Returns 0 for a call that is not to be told; else its number within what is looked for. */
+static long count(struct function *f)
+{
+	struct function *first = inject_functions;
+
+	if (target > 0)
+		return !strcmp(f->class, wanted) || !strcmp(f->name, wanted) ? ++calls : 0;
+	while (strcmp(first->class, f->class))
+		first++;
+	return ++first->calls;
 }
 
 /* What the stub goes on with: the real function, or NULL for failing. */
@@ -269,17 +272,23 @@ __attribute__((visibility("hidden"))) void *inject_decide(unsigned long number, 
 	const uintptr_t *frame = __builtin_frame_address(0);
 	char line[256];
 	size_t n;
+	long k;
 
 	if (!f->real)
 		f->real = dlsym(RTLD_NEXT, f->name);
-	if (!counts(f, caller, first_argument) || ++calls != target)
+	k = target >= 0 && is_ours(f, caller, first_argument) ? count(f) : 0;
+	if (!k || (target && k != target))
 		return f->real;
-	n = (size_t)snprintf(line, sizeof(line), "failed %s", f->name);
+	n = target ? (size_t)snprintf(line, sizeof(line), "failed %s", f->name)
+		   : (size_t)snprintf(line, sizeof(line), "call %s %ld %s", f->class, k, f->name);
 	if (number == NUMBER_syscall)
-		n += (size_t)snprintf(line + n, sizeof(line) - n, "_%ld_%ld", first_argument, command);
+		n += (size_t)snprintf(line + n, sizeof(line) - n, "_%ld_%ld", first_argument,
+				      command);
 	n += callers(line + n, sizeof(line) - n, caller, (const uintptr_t *)frame[0]);
 	line[n++] = '\n';
 	tell(line, n);
+	if (!target)
+		return f->real;
 	if (number == NUMBER_mdb_txn_commit) /* ends the transaction, whatever it returns */
 		mdb_txn_abort((MDB_txn *)first_argument);
 	return NULL;
@@ -288,14 +297,13 @@ __attribute__((visibility("hidden"))) void *inject_decide(unsigned long number, 
 __attribute__((visibility("hidden"))) long inject_fail(unsigned long number)
 {
 	const struct function *f = &inject_functions[number];
-	int error = error_wanted ? error_wanted : f->error;
 
 	if (f->manner != THE_ERROR)
-		errno = error;
+		errno = f->error;
 	return f->manner == NOTHING	? 0
-	       : f->manner == THE_ERROR ? error
+	       : f->manner == THE_ERROR ? f->error
 	       : f->manner == MINUS_ONE ? -1
-					: -error;
+					: -f->error;
 }
 
 /* A file is read anew each time: the test steps the clock while the program runs. */
