@@ -36,6 +36,7 @@ def private_copy():
     return os.path.join(directory, "fake_node")
 
 
+os.environ.setdefault("TSAN_OPTIONS", f"suppressions={ROOT}/tests/tsan.supp ignore_noninstrumented_modules=1")
 FAKE_NODE = private_copy()
 BPFTOOL = shutil.which("bpftool", path=os.environ["PATH"] + ":/usr/sbin:/sbin") or "bpftool"
 
