@@ -27,7 +27,7 @@ COMMAND = $(call objects,$(wildcard clients/c/command/*.c) bridge/probes.c bridg
 all: $(addprefix $(BUILD)/,coretapd coretap libcoretap.a libcoretap.so coretap.pc fake_node \
 		fake_node-v23 fake_node-v25 fake_node-v26)
 
-.PHONY: lint valgrind bench-node all unit sanitized deps deps-js check test test-node demo bench install uninstall dist deb clean format docs
+.PHONY: lint valgrind bench-node all unit sanitized tsan coverage deps deps-js check test test-node demo bench install uninstall dist deb clean format docs
 
 FORCE:
 
@@ -117,6 +117,29 @@ valgrind: all unit
 test-node: all sanitized
 	$(TEST_ENV) tests/run $(wildcard tests/node/test_*.py)
 
+# The same with ThreadSanitizer, for what talks to libzmq's threads.
+TSAN = $(BUILD)/tsan
+TSAN_TESTS = $(patsubst %,tests/e2e/test_%.py,replay ports subscribers security metrics join start_stop loss)
+
+tsan: all
+	+$(MAKE) --no-print-directory BUILD=$(TSAN) SANITIZE=thread CFLAGS="-O1 -g" $(TSAN)/coretapd $(TSAN)/coretap
+	BUILD=$(BUILD) SANITIZED=$(TSAN) tests/run $(TSAN_TESTS)
+
+# Which lines and branches the tests reach. A tree of its own: counts are kept beside the objects.
+COVERAGE = $(BUILD)/coverage
+COVERAGE_TESTS ?= $(wildcard tests/e2e/test_*.py)
+
+coverage: all
+	+$(MAKE) --no-print-directory BUILD=$(COVERAGE) CFLAGS="-O0 -g --coverage -fprofile-update=atomic" LDFLAGS=--coverage \
+		all unit
+	find $(COVERAGE) -name '*.gcda' -delete
+	-BUILD=$(COVERAGE) SANITIZED=$(COVERAGE) tests/run $(patsubst %.c,$(COVERAGE)/%,$(wildcard tests/unit/test_*.c)) \
+		$(COVERAGE_TESTS)
+	gcovr --root . --object-directory $(COVERAGE) --filter bridge/ --filter protocol/ --filter clients/c/ \
+		--exclude-unreachable-branches --exclude-throw-branches --sort-percentage --txt $(COVERAGE)/report.txt \
+		--branches --html-details $(COVERAGE)/report.html
+	gcovr --root . --object-directory $(COVERAGE) --filter bridge/ --filter protocol/ --filter clients/c/ --sort-percentage
+
 # ---- for people ----
 
 demo: deps
@@ -133,7 +156,7 @@ format:
 	clang-format -i $(shell git ls-files '*.c' '*.h')
 
 DEBIAN = gcc make clang llvm bpftool libbpf-dev libelf-dev libzmq3-dev libmsgpack-dev liblmdb-dev libyaml-dev libmicrohttpd-dev \
-	 linux-libc-dev libc6-dev systemtap-sdt-dev binutils pkg-config python3 python3-zmq python3-msgpack python3-bitcoinlib \
+	 linux-libc-dev libc6-dev systemtap-sdt-dev binutils pkg-config python3 python3-zmq python3-msgpack python3-bitcoinlib python3-yaml \
 	 libncurses-dev mandoc \
 	 clang-format clang-tidy cppcheck shellcheck flake8
 
@@ -149,8 +172,8 @@ deps:
 			apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends $$missing; }; \
 	else \
 		echo "Install what is missing of these, then go on:"; \
-		echo "  Fedora: gcc make clang llvm bpftool libbpf-devel elfutils-libelf-devel zeromq-devel msgpack-c-devel lmdb-devel libyaml-devel libmicrohttpd-devel systemtap-sdt-devel python3-zmq python3-msgpack"; \
-		echo "  Arch:   gcc make clang llvm bpf libbpf libelf zeromq msgpack-c lmdb libyaml libmicrohttpd systemtap python-pyzmq python-msgpack"; \
+		echo "  Fedora: gcc make clang llvm bpftool libbpf-devel elfutils-libelf-devel zeromq-devel msgpack-c-devel lmdb-devel libyaml-devel libmicrohttpd-devel systemtap-sdt-devel python3-zmq python3-msgpack python3-pyyaml"; \
+		echo "  Arch:   gcc make clang llvm bpf libbpf libelf zeromq msgpack-c lmdb libyaml libmicrohttpd systemtap python-pyzmq python-msgpack python-yaml"; \
 	fi
 
 # Debian 12's Node is older than the JavaScript client wants; where there is one that serves, its
@@ -169,6 +192,7 @@ LIBDIR = $(PREFIX)/lib
 INCLUDEDIR = $(PREFIX)/include
 MANDIR = $(PREFIX)/share/man
 DOCDIR = $(PREFIX)/share/doc/coretap
+SYSCONFDIR = /etc
 UNITDIR = $(PREFIX)/lib/systemd/system
 SYSUSERSDIR = $(PREFIX)/lib/sysusers.d
 TMPFILESDIR = $(PREFIX)/lib/tmpfiles.d
@@ -191,6 +215,8 @@ INSTALLED = \
 	644:protocol/events.json:$(DOCDIR)/events.json \
 	$(foreach file,$(wildcard bridge/tracepoints/*.yaml),\
 		644:$(file):$(PREFIX)/share/coretap/tracepoints/$(notdir $(file))) \
+	$(foreach file,alerts.yml dashboard.json,\
+		644:bridge/monitoring/$(file):$(PREFIX)/share/coretap/monitoring/$(file)) \
 	644:$(BUILD)/coretapd.service:$(UNITDIR)/coretapd.service \
 	644:bridge/systemd/coretap.sysusers:$(SYSUSERSDIR)/coretap.conf \
 	644:bridge/systemd/coretap.tmpfiles:$(TMPFILESDIR)/coretap.conf \
@@ -202,7 +228,10 @@ INSTALLED = \
 	644:clients/c/completions/coretap.fish:$(FISHDIR)/coretap.fish
 
 $(BUILD)/coretapd.service: bridge/systemd/coretapd.service FORCE | $(BUILD)
-	sed -e 's|/usr/sbin/coretapd|$(SBINDIR)/coretapd|' $< > $@
+	sed -e 's|/usr/sbin/coretapd|$(SBINDIR)/coretapd|' -e 's|/etc/coretap/|$(SYSCONFDIR)/coretap/|' $< > $@
+
+# The operator's own once it is there.
+CONFIG = $(DESTDIR)$(SYSCONFDIR)/coretap/coretap.conf
 
 install: all $(BUILD)/coretapd.service
 	@set -e; for i in $(INSTALLED); do \
@@ -211,11 +240,13 @@ install: all $(BUILD)/coretapd.service
 		$(INSTALL) -D -m "$$mode" "$$file" "$(DESTDIR)$$place"; \
 	done
 	ln -sf libcoretap.so.1 $(DESTDIR)$(LIBDIR)/libcoretap.so
+	[ -e $(CONFIG) ] || $(INSTALL) -D -m 644 bridge/systemd/coretap.conf $(CONFIG)
 
 uninstall:
 	@for i in $(INSTALLED); do rm -fv "$(DESTDIR)$${i##*:}"; done
+	! cmp -s bridge/systemd/coretap.conf $(CONFIG) || rm -f $(CONFIG)
 	rm -f $(DESTDIR)$(LIBDIR)/libcoretap.so
-	-rmdir $(DESTDIR)$(DOCDIR)
+	-rmdir $(DESTDIR)$(DOCDIR) $(DESTDIR)$(SYSCONFDIR)/coretap
 
 # ---- to hand out ----
 
