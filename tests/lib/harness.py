@@ -36,6 +36,7 @@ def private_copy():
     return os.path.join(directory, "fake_node")
 
 
+os.environ.setdefault("TSAN_OPTIONS", f"suppressions={ROOT}/tests/tsan.supp ignore_noninstrumented_modules=1")
 FAKE_NODE = private_copy()
 BPFTOOL = shutil.which("bpftool", path=os.environ["PATH"] + ":/usr/sbin:/sbin") or "bpftool"
 
@@ -80,6 +81,17 @@ def free_port():
 def need_root():
     if os.geteuid() != 0:
         raise unittest.SkipTest("wants root")
+
+
+def need_node():
+    """Node.js for the JavaScript client."""
+    if not shutil.which("node"):
+        raise unittest.SkipTest("wants node")
+    version = subprocess.run(["node", "--version"], capture_output=True, text=True).stdout
+    if int(version.strip().lstrip("v").split(".")[0] or 0) < 20:
+        raise unittest.SkipTest(f"wants node 20 or later, has {version.strip()}")
+    if not os.path.exists(os.path.join(ROOT, "clients", "js", "node_modules", "zeromq")):
+        raise unittest.SkipTest("wants its dependencies: npm ci --prefix clients/js")
 
 
 class Bridge:

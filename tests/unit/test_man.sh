@@ -123,6 +123,7 @@ ask_bash coretap record -- >"$work/got-record"
 completes bash
 
 if command -v fish >/dev/null; then
+	# shellcheck disable=SC2016 # fish expands it
 	ask_fish() {
 		HOME=$work XDG_CONFIG_HOME=$work XDG_DATA_HOME=$work fish --no-config -c '
 			source bridge/completions/coretapd.fish
