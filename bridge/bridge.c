@@ -81,7 +81,8 @@ int bridge_watch(struct bridge *b, int fd)
 	struct epoll_event event = { .events = EPOLLIN, .data.fd = fd };
 	int err = fd < 0 ? fd : 0;
 
-	if (fd == -1 || (!err && (!epoll_ctl(b->epoll, EPOLL_CTL_ADD, fd, &event) || errno == EEXIST)))
+	if (fd == -1 ||
+	    (!err && (!epoll_ctl(b->epoll, EPOLL_CTL_ADD, fd, &event) || errno == EEXIST)))
 		return 0;
 	if (!err)
 		err = -errno;

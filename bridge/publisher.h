@@ -23,7 +23,7 @@ struct publisher_options {
 	size_t subscriber_memory; /* bytes that may wait for one subscriber on one socket */
 	mode_t ipc_mode;	  /* of ipc sockets */
 	uid_t ipc_owner;	  /* -1: as made */
-	const struct user *user; /* whose the threads are */
+	const struct user *user;  /* whose the threads are */
 	gid_t ipc_group;	  /* -1: as made */
 	struct access *access;	  /* who may connect over tcp; NULL: everybody. The publisher's */
 };

@@ -53,9 +53,9 @@ struct value {
 	};
 };
 
-/* For msgpack's packers, in the place of msgpack_sbuffer_write: memory that lacks once makes the whole
- * buffer void, so that no half of a message is ever taken for a whole one. Who uses what was packed
- * asks encode_whole first. */
+/* For msgpack's packers, in the place of msgpack_sbuffer_write: memory that lacks once makes the
+ * whole buffer void, so that no half of a message is ever taken for a whole one. Who uses what was
+ * packed asks encode_whole first. */
 int encode_write(void *buffer, const char *data, size_t len);
 bool encode_whole(const msgpack_sbuffer *out);
 
