@@ -27,7 +27,7 @@ COMMAND = $(call objects,$(wildcard clients/c/command/*.c) bridge/probes.c bridg
 all: $(addprefix $(BUILD)/,coretapd coretap libcoretap.a libcoretap.so coretap.pc fake_node \
 		fake_node-v23 fake_node-v25 fake_node-v26)
 
-.PHONY: lint bench-node all unit sanitized tsan coverage deps deps-js check test test-node demo bench install uninstall dist deb clean format docs
+.PHONY: lint valgrind bench-node all unit sanitized tsan coverage deps deps-js check test test-node demo bench install uninstall dist deb clean format docs
 
 FORCE:
 
@@ -110,6 +110,9 @@ test: deps deps-js
 # With clang's analyzer, which the tests leave out: some minutes.
 lint: $(BUILD)/coretap.skel.h
 	LINT=full BUILD=$(BUILD) tests/unit/test_lint.sh
+
+valgrind: all unit
+	$(TEST_ENV) tests/valgrind
 
 test-node: all sanitized
 	$(TEST_ENV) tests/run $(wildcard tests/node/test_*.py)

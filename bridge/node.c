@@ -221,7 +221,8 @@ bool node_alive(const struct node *node)
 
 	if (!node->process.pid)
 		return false;
-	/* No descriptor: the process was gone before one could be had, or there was none to be had. */
+	/* No descriptor: the process was gone before one could be had, or there was none to be had.
+	 */
 	if (node->pidfd < 0)
 		return !kill(node->process.pid, 0) || errno == EPERM;
 	return poll(&poll_fd, 1, 0) <= 0;

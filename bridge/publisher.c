@@ -231,8 +231,7 @@ static int socket_open(struct publisher *p, enum socket_id id,
 		return err;
 	if (messages < 1)
 		messages = 1;
-	err = set_int(p->sockets[id], ZMQ_SNDHWM,
-		      messages > INT32_MAX ? INT32_MAX : (int)messages);
+	err = set_int(p->sockets[id], ZMQ_SNDHWM, messages > INT32_MAX ? INT32_MAX : (int)messages);
 	if (err) {
 		log_error("%s: cannot be bounded: %s", socket_name(id), zmq_strerror(-err));
 		return err;
