@@ -19,7 +19,8 @@ import time
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "lib"))
 sys.path.insert(0, os.path.join(HERE, "..", "bench"))
-from harness import FAKE_NODE, ROOT, Bridge, FakeNode, TestCase, free_port, main, need_root, wait_until
+from harness import (FAKE_NODE, Bridge, FakeNode, TestCase, compile_inject, free_port, inject_env, main, need_root,
+                     wait_until)
 from plot import plot
 from replay import CompleteSubscriber
 
@@ -66,10 +67,7 @@ class Soak(TestCase):
         self.addCleanup(subprocess.run, ["umount", "-l", self.disk])
         self.clock = os.path.join(self.directory, "clock")
         self.clock_set(0)
-        self.shim = os.path.join(self.directory, "inject.so")
-        subprocess.run(["gcc", "-std=gnu11", "-D_GNU_SOURCE", "-O1", "-fPIC", "-shared",
-                        os.path.join(ROOT, "tests", "lib", "inject.c"), "-o", self.shim, "-ldl", "-llmdb"],
-                       check=True)
+        self.shim = compile_inject(self.directory)
         self.ports = {"steady": free_port(), "killed": free_port()}
         self.labels = {kind: f"{kind}{os.getpid()}" for kind in self.ports}
         for label in self.labels.values():
@@ -89,7 +87,7 @@ class Soak(TestCase):
         more = ("--keep-attached",) if kind == "killed" else ("--without", "tai")
         return Bridge("--metrics", metrics, "--journal", journal, *HISTORY, "--subscriber-memory", "8M", *more,
                       port=self.ports[kind], name=self.labels[kind], binary=self.binary, sanitized=False,
-                      keep=True, ready=False, env={"LD_PRELOAD": self.shim, "INJECT_CLOCK": self.clock})
+                      keep=True, ready=False, env=inject_env(self.shim, INJECT_CLOCK=self.clock))
 
     def node_start(self):
         book = os.path.join(self.directory, f"ledger{len(self.lives)}")
