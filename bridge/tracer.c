@@ -647,7 +647,8 @@ int tracer_resume(struct tracer **tracer, const char *label)
 	pins_name(t, label);
 	/* A user that may not write to the directory above leaves its own behind, empty. */
 	if (access(t->pins, F_OK))
-		err = -errno;
+		/* What may not be looked at is not ours; pinning, where it is wanted, says so. */
+		err = errno == EACCES ? -ENOENT : -errno;
 	else if (!rmdir(t->pins))
 		err = -ENOENT;
 	if (err) {

@@ -6,6 +6,7 @@ as a stranger would read them, so the tests witness the wire contract independen
 import atexit
 import json
 import os
+import platform
 import random
 import re
 import shutil
@@ -92,6 +93,23 @@ def need_node():
         raise unittest.SkipTest(f"wants node 20 or later, has {version.strip()}")
     if not os.path.exists(os.path.join(ROOT, "clients", "js", "node_modules", "zeromq")):
         raise unittest.SkipTest("wants its dependencies: npm ci --prefix clients/js")
+
+
+def compile_inject(directory):
+    """tests/lib/inject.c, to be preloaded: what it can do stands there. x86-64 only."""
+    if platform.machine() != "x86_64":
+        raise unittest.SkipTest("the stubs of tests/lib/inject.c are for x86-64")
+    path = os.path.join(directory, "inject.so")
+    subprocess.run(["gcc", "-std=gnu11", "-D_GNU_SOURCE", "-O1", "-g", "-fno-omit-frame-pointer", "-fPIC",
+                    "-shared", os.path.join(ROOT, "tests", "lib", "inject.c"), "-o", path, "-ldl", "-llmdb"],
+                   check=True)
+    return path
+
+
+def inject_env(shim, **variables):
+    """The environment for it; a sanitized program need not have its own library in front."""
+    asan = os.environ.get("ASAN_OPTIONS", "")
+    return {"LD_PRELOAD": shim, "ASAN_OPTIONS": f"{asan}:verify_asan_link_order=0".lstrip(":"), **variables}
 
 
 class Bridge:
