@@ -55,7 +55,7 @@ const pool = new Map(); // by hex: { txid, vsize, fee, entry_time }
 let height = 903_117;
 const seconds = () => Math.floor(now / 1e6);
 
-function enter({ entry_time = seconds(), rate = Math.max(0.2, Math.exp(1.2 + 1.15 * (random() + random() + random() - 1.5))) } = {}) {
+function enter({ entry_time = seconds(), rate = Math.max(0.2, Math.exp(1.3 + 2.2 * (random() + random() + random() - 1.5))) } = {}) {
   const vsize = pick([110, 141, 141, 154, 208, 222, 222, 312, 371, 674, 1420]) + below(40);
   const tx = { txid: hash("tx"), vsize, fee: Math.ceil(rate * vsize), entry_time };
   pool.set(tx.txid.toString("hex"), tx);

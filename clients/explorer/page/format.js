@@ -37,7 +37,8 @@ export function duration(seconds) {
   const size = Math.max(0, seconds);
   if (size < 1) return `${Math.round(1000 * size)}\u202fms`;
   if (size < 60) return `${Math.floor(size)}\u202fs`;
-  if (size < 3600) return `${Math.floor(size / 60)}\u202fmin ${Math.floor(size % 60)}\u202fs`;
+  if (size < 600) return `${Math.floor(size / 60)}\u202fmin ${Math.floor(size % 60)}\u202fs`;
+  if (size < 3600) return `${Math.floor(size / 60)}\u202fmin`;
   if (size < 86400) return `${Math.floor(size / 3600)}\u202fh ${Math.floor((size % 3600) / 60)}\u202fmin`;
   return `${Math.floor(size / 86400)}\u202fd ${Math.floor((size % 86400) / 3600)}\u202fh`;
 }

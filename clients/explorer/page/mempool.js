@@ -69,8 +69,9 @@ function chart(store) {
     const { bounds, now, [range]: kept } = store.mempool;
     const [, long, step] = RANGES[range];
     const to = Math.max(store.mempool.seconds.at(-1)?.t ?? store.now, kept.at(-1)?.t ?? 0);
-    const from = to - long;
-    const points = kept.filter(({ t }) => t >= from);
+    const points = kept.filter(({ t }) => t >= to - long);
+    // A young chart takes the whole width, but not a few seconds.
+    const from = Math.max(to - long, Math.min(points[0]?.t ?? to, to - 60 * step));
     const last = store.mempool.seconds.at(-1);
     if (step > 1 && last) points.push({ ...last, flow: [] });
     const { format, of, name } = METRICS[metric];
@@ -120,7 +121,7 @@ function histogram(store) {
 }
 
 const LANES = [["Arrived", 0, "in"], ["Confirmed", "block", "good"], ["Conflicted", "conflict", "bad"], ["Replaced", "replaced", "warn"],
-  ["Expired", "expiry", "out"], ["Dropped, full", "sizelimit", "out"], ["Reorganised", "reorg", "out"], ["Rejected", 1, "out"]];
+  ["Expired", "expiry", "out"], ["Dropped (full)", "sizelimit", "out"], ["Reorganised", "reorg", "out"], ["Rejected", 1, "out"]];
 const LANE_SECONDS = 150;
 const LANE_HEIGHT = 26;
 
@@ -129,7 +130,7 @@ const laneHeight = (n, most) => (n ? Math.max(2, LANE_HEIGHT * Math.log2(1 + n) 
 
 function lane([name, kind, tone], indexOf) {
   const path = s("path", { class: `lane-${tone}` });
-  const latest = h("td", { class: "number" });
+  const latest = h("td", { class: "number last-second" });
   const total = h("td", { class: "number" });
   const row = h("tr", {}, h("th", { scope: "row" }, name),
     h("td", { class: "track" }, s("svg", { viewBox: `0 0 ${LANE_SECONDS} ${LANE_HEIGHT}`, preserveAspectRatio: "none", "aria-hidden": "true" }, path)), latest, total);
@@ -150,7 +151,7 @@ function flow(store) {
   const element = h("section", { class: "card flow", "aria-labelledby": "flow-title" },
     h("header", {}, h("h2", { id: "flow-title" }, "Arrivals and departures"), h("p", { class: "hint" }, `per second, the last ${duration(LANE_SECONDS)}; heights are logarithmic`)),
     h("table", {}, h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "what"), h("th", { scope: "col" }, h("span", { class: "unseen" }, "over time")),
-      h("th", { scope: "col", class: "number" }, "last second"), h("th", { scope: "col", class: "number" }, "5 minutes"))), body));
+      h("th", { scope: "col", class: "number last-second" }, "last second"), h("th", { scope: "col", class: "number" }, "5 minutes"))), body));
   const lanes = LANES.map((parts) => lane(parts, (kind) => (typeof kind === "number" ? kind : 2 + store.mempool.reasons.indexOf(kind))));
   body.append(...lanes);
   element.update = () => {
@@ -168,7 +169,7 @@ export function mempoolView(store) {
   const latest = h("section", { class: "latest", "aria-labelledby": "latest-title" },
     h("header", { class: "plain" }, h("h2", { id: "latest-title" }, "Latest blocks"), h("a", { href: "#/blocks" }, "All blocks")), none, cards);
   const waiting = h("p", { class: "empty" }, "Waiting for the explorer's server…");
-  const element = h("div", { class: "overview" }, h("h1", { class: "unseen" }, "Mempool"), waiting, ...parts, latest);
+  const element = h("div", { class: "overview" }, h("h1", { class: "unseen" }, "Mempool"), waiting, ...parts.slice(0, 3), latest, parts[3]);
   element.update = (topics) => {
     const ready = store.mempool !== null;
     waiting.hidden = ready;

@@ -90,7 +90,7 @@ export function treeCard(store, here) {
     const focused = space.contains(document.activeElement) ? document.activeElement.getAttribute("href") : null;
     space.replaceChildren(draw(tree, here));
     if (focused) [...space.querySelectorAll("a")].find((link) => link.getAttribute("href") === focused)?.focus();
-    space.scrollLeft = space.scrollWidth;
+    requestAnimationFrame(() => (space.scrollLeft = space.scrollWidth)); // once it has a width
     trimmed.hidden = !tree.trimmed;
     trimmed.textContent = `${count(tree.trimmed)} earlier ones are not shown.`;
   };

@@ -11,11 +11,14 @@ function bandOf({ fee, vsize }) {
   return i;
 }
 
-/** Each transaction carries its band while it is counted, so that what is counted once leaves once. */
+/** Counts what it was told, not what the mirror has: that is ahead, by the event in hand.
+ * Each transaction carries its band while it is counted, so that what is counted once leaves once. */
 export class Bands {
   counts = BOUNDS.map(() => 0);
   vsizes = BOUNDS.map(() => 0);
-  fees = 0; // of all, satoshi
+  count = 0; // of all, as are these
+  vsize = 0;
+  fees = 0; // satoshi
   unknown = 0; // transactions whose fee or size is not known
 
   add(tx) {
@@ -34,7 +37,7 @@ export class Bands {
   recount(transactions) {
     this.counts.fill(0);
     this.vsizes.fill(0);
-    this.fees = this.unknown = 0;
+    this.count = this.vsize = this.fees = this.unknown = 0;
     for (const tx of transactions.values()) {
       tx.band = undefined;
       this.add(tx);
@@ -42,6 +45,8 @@ export class Bands {
   }
 
   #count({ band, vsize, fee }, sign) {
+    this.count += sign;
+    this.vsize += sign * (vsize ?? 0);
     this.fees += sign * (fee ?? 0);
     if (band < 0) {
       this.unknown += sign;

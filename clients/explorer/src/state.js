@@ -118,8 +118,8 @@ export class State {
   }
 
   #level() {
-    const { size, vsize } = this.#pool;
-    return { count: size, vsize, fees: this.bands.fees, bands: [...this.bands.vsizes] };
+    const { count, vsize, fees, vsizes } = this.bands;
+    return { count, vsize, fees, bands: [...vsizes] };
   }
 
   // ---- what it tells ----
