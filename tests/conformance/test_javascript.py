@@ -21,14 +21,28 @@ TAIL = {"javascript": ["node", os.path.join(CLIENT, "tail.js")],
 ENVIRONMENT = {**os.environ, "PYTHONPATH": os.path.join(ROOT, "clients", "python")}
 
 
-def need_node():
+def need_node(package=CLIENT, module="zeromq"):
     if not shutil.which("node"):
         raise unittest.SkipTest("wants node")
     version = subprocess.run(["node", "--version"], capture_output=True, text=True).stdout
     if int(version.strip().lstrip("v").split(".")[0] or 0) < 20:
         raise unittest.SkipTest(f"wants node 20 or later, has {version.strip()}")
-    if not os.path.exists(os.path.join(CLIENT, "node_modules", "zeromq")):
-        raise unittest.SkipTest("wants its dependencies: npm ci --prefix clients/js")
+    if not os.path.exists(os.path.join(package, "node_modules", module)):
+        raise unittest.SkipTest("wants its dependencies: make deps-js")
+
+
+def own(case, package, name):
+    """One file of a package's own tests: passed, failed, or skipped as a whole."""
+    done = subprocess.run(["node", "--test", "--test-reporter=tap", f"test/{name}.test.js"],
+                          cwd=package, capture_output=True, text=True, timeout=600)
+    case.assertEqual(done.returncode, 0, done.stdout[-8000:] + done.stderr[-2000:])
+    lines = [line.strip() for line in done.stdout.splitlines()]
+    skipped = [line for line in lines if line.startswith("ok ") and " # SKIP" in line]
+    passed = [line for line in lines if line.startswith("ok ") and " # SKIP" not in line]
+    if not passed:
+        case.skipTest(skipped[0].split(" # SKIP ")[-1] if skipped else "no tests")
+    case.assertEqual(skipped, [])
+    return done.stdout
 
 
 class JavaScript(TestCase):
@@ -36,16 +50,7 @@ class JavaScript(TestCase):
         need_node()
 
     def own(self, name):
-        """One file of the package's own tests; a line for each that was skipped."""
-        done = subprocess.run(["node", "--test", "--test-reporter=tap", f"test/{name}.test.js"],
-                              cwd=CLIENT, capture_output=True, text=True, timeout=600)
-        self.assertEqual(done.returncode, 0, done.stdout[-8000:] + done.stderr[-2000:])
-        lines = [line.strip() for line in done.stdout.splitlines()]
-        skipped = [line for line in lines if line.startswith("ok ") and " # SKIP" in line]
-        passed = [line for line in lines if line.startswith("ok ") and " # SKIP" not in line]
-        if not passed:
-            self.skipTest(skipped[0].split(" # SKIP ")[-1] if skipped else "no tests")
-        self.assertEqual(skipped, [])
+        own(self, CLIENT, name)
 
     def test_frames(self):
         self.own("wire")

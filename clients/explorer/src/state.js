@@ -147,7 +147,7 @@ export class State {
     return Object.entries({
       mempool: points && { now: this.#mempool(), ...points },
       blocks: blocks && { blocks },
-      replacements: this.replacements.changes(),
+      replacements: points && this.replacements.changes(), // once a second: a flood of them is not worth more
       peers: this.peers.changes(),
       health: this.health.changes(this.#pool, this.#since_us),
     }).filter(([, data]) => data);

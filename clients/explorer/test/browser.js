@@ -1,4 +1,5 @@
 // A real browser, headless.
+import assert from "node:assert/strict";
 import { existsSync } from "node:fs";
 
 export const CHROMIUM = "/usr/bin/chromium";
@@ -27,4 +28,13 @@ export async function openPage(browser, address, options = {}) {
   page.on("request", (request) => page.requested.add(new URL(request.url()).origin));
   await page.goto(address);
   return page;
+}
+
+/** Waits until it says that the stream is alive. */
+export const live = (page) => page.waitForSelector(".chip[data-tone=good] >> text=live", { timeout: 30_000 });
+
+/** No complaint but those that are allowed, no request to anybody else. */
+export function clean(page, server, ...allowed) {
+  assert.deepEqual(page.complaints.filter((text) => !allowed.some((pattern) => pattern.test(text))), []);
+  assert.deepEqual([...page.requested], [server.address.slice(0, -1)]);
 }
