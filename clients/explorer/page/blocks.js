@@ -44,15 +44,15 @@ export function waiting() {
   const words = h("p", {});
   const element = h("div", { class: "waiting" }, words, bars);
   element.update = ({ waits, classes }) => {
-    const all = classes ? classes.reduce((sum, n) => sum + n, 0) : 0;
-    element.hidden = !all;
-    if (!all) return;
+    const most = classes ? Math.max(...classes) : 0;
+    element.hidden = !most;
+    if (!most) return;
     setText(words, `half waited up to ${duration(waits[2])}, one in ten over ${duration(waits[3])}`);
     keyed(bars, classes.map((n, i) => ({ n, i })), ({ i }) => i, ({ i }) => {
       const bar = h("i");
       const column = h("span", { class: "column" }, h("span", { class: "well" }, bar), h("small", {}, i < WAIT_NAMES.length ? `<${WAIT_NAMES[i]}` : `${WAIT_NAMES.at(-1)}+`));
       column.update = ({ n }) => {
-        bar.style.setProperty("height", `${n ? Math.max(4, 100 * n / all).toFixed(1) : 0}%`);
+        bar.style.setProperty("height", `${n ? Math.max(4, 100 * n / most).toFixed(1) : 0}%`);
         setAttribute(column, "title", `${count(n)} waited ${waitName(i)}`);
       };
       return column;
@@ -75,7 +75,7 @@ export function blockCard(store) {
   const [confirmed, conflicts, unseen] = [cell("confirmed", "confirmed"), cell("conflicting", "conflicts"), cell("unseen", "not-seen")];
   const [fees, rates, took] = [cell("fees"), cell("sat/vB"), cell("connected in")];
   const parts = [badgeList(), composition(), waiting()];
-  const element = h("article", { class: "card block" }, h("header", {}, title, age), parts[0], hash, parts[1],
+  const element = h("article", { class: "card block" }, h("header", {}, title, parts[0], age), hash, parts[1],
     h("dl", { class: "counts" }, confirmed, conflicts, unseen), parts[2], h("dl", { class: "facts" }, fees, rates, took));
   element.update = (block) => {
     setText(title, block.height === null ? "height unreadable" : count(block.height));
@@ -147,9 +147,10 @@ export function blockView(store, feed, name) {
   const card = blockCard(store);
   const when = h("p", { class: "lead" });
   const hash = h("p", { class: "id whole" });
-  const lists = h("div", {});
+  const lists = h("div", { class: "stack" });
   const none = h("p", { class: "empty" }, `No block ${name} was seen here. The explorer keeps the latest 60.`);
-  const element = h("div", { class: "detail" }, h("h1", {}, "Block"), hash, when, none, card, lists);
+  const title = h("h1", {}, "Block");
+  const element = h("div", { class: "detail" }, title, hash, when, none, card, lists);
   let listed = null;
   element.update = () => {
     const block = store.blockList.find((one) => one.hash === name || `${one.height}` === name);
@@ -157,8 +158,9 @@ export function blockView(store, feed, name) {
     card.hidden = !block;
     if (!block) return;
     card.update(block);
+    setText(title, block.height === null ? "Block" : `Block ${count(block.height)}`);
     setText(hash, block.hash ?? "hash unreadable");
-    setText(when, `${dateOf(block.time_us)}, ${count(block.n_tx)} transactions, the coinbase included${block.vsize ? `; ${vsize(block.vsize)} of it were in the mempool` : ""}`);
+    setText(when, `${dateOf(block.time_us)}, ${count(block.n_tx)} transactions, the coinbase included${block.vsize ? `; ${vsize(block.vsize)} of them were in the mempool` : ""}`);
     const version = `${block.key} ${block.state}`;
     if (block.state === "connecting" || version === listed) return;
     listed = version;

@@ -47,14 +47,14 @@ function draw(tree, here) {
   }));
   const nodes = placed.map(({ node, x, top }) => {
     const state = stateOf(node);
-    const label = `${node.package ? "package" : "transaction"} ${node.id}, ${feeRate(rateOf(node))} satoshi per vbyte, ${STATES[state]}`;
-    const box = [s("title", {}, label), s("rect", { width: NODE.width, height: NODE.height, rx: 8 }),
-      s("text", { x: 12, y: 17, class: "id" }, abbreviated(node.id, 8)),
-      s("text", { x: 12, y: 32, class: "rate" }, `${feeRate(rateOf(node))} sat/vB${node.package ? ", package" : ""}`)];
+    const name = abbreviated(node.id, 8);
+    const rate = `${feeRate(rateOf(node))} sat/vB${node.package ? ", package" : ""}`;
+    const box = [s("title", {}, `${node.id}: ${STATES[state]}`), s("rect", { width: NODE.width, height: NODE.height, rx: 8 }),
+      s("text", {}, s("tspan", { x: 12, y: 17, class: "id" }, name), " ", s("tspan", { x: 12, y: 32, class: "rate" }, rate))];
     const attributes = { class: `node${node.id === here ? " here" : ""}`, "data-state": state, transform: `translate(${x} ${top})` };
-    return node.package ? s("g", attributes, ...box) : s("a", { ...attributes, href: `#/tx/${node.id}`, "aria-label": label }, ...box);
+    return node.package ? s("g", attributes, ...box) : s("a", { ...attributes, href: `#/tx/${node.id}`, "aria-label": `${name} ${rate}, ${STATES[state]}` }, ...box);
   });
-  return s("svg", { class: "tree", width: width + 4, height: height + 4, viewBox: `-2 -2 ${width + 4} ${height + 4}`, role: "group", "aria-label": "Replacement tree" }, ...links, ...nodes);
+  return s("svg", { class: "tree", width: width + 4, height: height + 4, viewBox: `-2 -2 ${width + 4} ${height + 4}`, role: "group", "aria-label": "Which replaced which" }, ...links, ...nodes);
 }
 
 function summary(tree) {
@@ -84,6 +84,7 @@ export function treeCard(store, here) {
     if (version === drawn) return;
     drawn = version;
     title.textContent = text;
+    setAttribute(space, "aria-label", `Tree of ${abbreviated(tree.root)}`);
     facts.textContent = [rates, fee].filter(Boolean).join("  ·  ");
     badge.textContent = STATES[state];
     setAttribute(badge, "data-tone", { mempool: "info", confirmed: "good" }[state] ?? "plain");

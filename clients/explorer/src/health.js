@@ -2,7 +2,7 @@
 
 const MAX_NOTICES = 20;
 const PLAYED = "-play"; // ends the label of a recording that is played
-const PLAYED_US = 60e6; // younger than this is the present
+const LONG_AGO_US = 60e6;
 
 export class Health {
   node = null; // label
@@ -38,7 +38,7 @@ export class Health {
   event({ time_us, node }) {
     if (time_us > this.#event_us) this.#event_us = time_us;
     const behind = Date.now() * 1000 - time_us;
-    this.#shift_us = node.endsWith(PLAYED) && behind > PLAYED_US ? behind : 0;
+    this.#shift_us = node.endsWith(PLAYED) ? behind : 0;
   }
 
   status({ socket, node, run, fields }, replayed) {
@@ -82,7 +82,7 @@ export class Health {
     const { node, run, pid, core, replay, lost, gone, malformed, runs, caughtUp, backlog, notices, exact } = this;
     return {
       node, run, pid, core, replay, lost, gone, malformed, runs, notices,
-      silent: { ...this.#silent }, beat_us: this.#beat_us && this.#beat_us - this.#shift_us, now_us: this.now_us, recorded: this.#shift_us > 0,
+      silent: { ...this.#silent }, beat_us: this.#beat_us && this.#beat_us - this.#shift_us, now_us: this.now_us, recorded: this.#shift_us > LONG_AGO_US,
       catching_up: !caughtUp, replayed: caughtUp ? pool.replayed - backlog : 0, backlog: caughtUp ? backlog : pool.replayed,
       mempool: { exact, synced: pool.synced, resyncing: this.#resyncing, since_us, syncs: pool.syncs },
     };

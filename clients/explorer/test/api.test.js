@@ -2,6 +2,7 @@
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
 import { readdirSync } from "node:fs";
+import { createServer } from "node:http";
 import { test } from "node:test";
 import { fileURLToPath } from "node:url";
 
@@ -38,6 +39,7 @@ function scene(name, body, ...args) {
   });
 }
 
+const id = (i) => txid(i).toString("hex");
 const added = (i, more = {}) => ({ time_us: T + i, txid: txid(i), vsize: 100, fee: 1000, ...more });
 
 scene("serves its own files, with a strict policy, and nothing else", async ({ server }) => {
@@ -85,12 +87,12 @@ scene("a snapshot, then deltas; events by topic", async ({ publisher, server }) 
   const state = await Listener.open(server, ALL);
   await state.wait(({ type, topic }) => type === "snapshot" && topic === "health", "health");
   assert.deepEqual(state.messages.slice(0, 6).map(({ type, topic }) => topic ?? type), ["hello", ...ALL]);
-  state.ask({ op: "transaction", txid: txid(1).toString("hex"), id: "a" });
+  state.ask({ op: "transaction", txid: id(1), id: "a" });
   assert.equal((await state.wait(({ id }) => id === "a", "an answer")).transaction.state, "mempool");
   await publisher.send("mempool.added", { events: [added(3)] });
   await publisher.send("mempool.removed", { events: [{ time_us: T + 5, txid: txid(1), reason: "expiry", vsize: 100, fee: 1000, entry_time: 1 }] });
   await until(() => all.events.length === 2 && some.events.length === 1, "events");
-  assert.deepEqual(all.events.map(({ topic, txid: id }) => [topic, id]), [["mempool.added", txid(3).toString("hex")], ["mempool.removed", txid(1).toString("hex")]]);
+  assert.deepEqual(all.events.map(({ topic, txid: told }) => [topic, told]), [["mempool.added", id(3)], ["mempool.removed", id(1)]]);
   assert.deepEqual(some.events.map(({ topic, seq }) => [topic, seq]), [["mempool.removed", 1]]);
   all.ask({ op: "unsubscribe", topics: ["mempool."] });
   all.ask({ op: "search", text: "abab", id: 2 });
@@ -204,6 +206,45 @@ test("a server that was killed comes back with the same state", { timeout: 60_00
     clearInterval(timer);
     await server?.end("SIGKILL");
     publisher.close();
+  }
+});
+
+test("with the node's RPC the mempool is the node's own, and says when it is not", { timeout: 60_000 }, async () => {
+  const publisher = await Publisher.open();
+  const listed = new Map([[id(1), { vsize: 200, fees: { base: 0.00001 }, time: 1600000000 }], [id(2), { vsize: 300, fees: { base: 0.00003 }, time: 1600000000 }]]);
+  let broken = true;
+  const rpc = createServer((request, response) => {
+    assert.equal(request.headers.authorization, `Basic ${btoa("user:secret")}`);
+    response.writeHead(broken ? 500 : 200).end(JSON.stringify({ id: 1, result: Object.fromEntries(listed), error: broken ? { message: "Loading <b>block</b> index" } : null }));
+  });
+  await new Promise((resolve) => rpc.listen(0, "127.0.0.1", resolve));
+  const server = await Server.start("--address", publisher.address, "--rpc", `http://user:secret@127.0.0.1:${rpc.address().port}`);
+  const timer = setInterval(() => ["low", "high"].map((socket) => publisher.status(socket)), 100);
+  try {
+    await publisher.join();
+    const listener = await Listener.open(server, ["health", "mempool"]);
+    const mempool = (condition, what) => listener.wait(({ topic, data }) => topic === "health" && data.mempool.exact && condition(data.mempool), what);
+    await mempool(({ resyncing }) => resyncing?.includes("Loading <b>block</b> index"), "the reason");
+    broken = false;
+    await mempool(({ synced }) => synced, "synced");
+    await publisher.send("mempool.removed", { events: [{ time_us: T, txid: txid(1), reason: "expiry", vsize: 200, fee: 1000, entry_time: 1 }] });
+    await publisher.send("mempool.added", { events: [added(5e6)] });
+    await listener.wait(({ type, topic, data }) => type === "delta" && topic === "mempool" && data.now.count === 2 && data.now.fees === 4000 && data.now.vsize === 400, "the mempool");
+    listener.messages.length = 0;
+    publisher.vanish("mempool.removed");
+    await mempool(({ synced }) => !synced, "resyncing");
+    await mempool(({ synced, syncs }) => synced && syncs === 2, "synced once more");
+    assert.ok(listener.messages.some(({ topic, data }) => topic === "health" && data.gone === 1));
+    assert.ok(!server.out.includes("secret"));
+    listener.close();
+    assert.equal(await server.end(), 0);
+    assert.equal(server.log, "");
+  } finally {
+    clearInterval(timer);
+    await server.end("SIGKILL");
+    publisher.close();
+    rpc.close();
+    rpc.closeAllConnections();
   }
 });
 
