@@ -100,7 +100,7 @@ class JavaScript(TestCase):
                                 (["--address", "nowhere"], 2), (["--count", "0"], 2),
                                 (["--since", "soon"], 2), (["--position", __file__], 2)):
             done = subprocess.run([*TAIL["javascript"], *arguments], capture_output=True, text=True,
-                                  timeout=20)
+                                  timeout=80)
             self.assertEqual(done.returncode, code, (arguments, done.stderr))
             self.assertEqual(done.stderr.count("\n"), 1 if code else 0, done.stderr)
 
@@ -125,7 +125,7 @@ class JavaScript(TestCase):
                         return [json.loads(line).get("seq") for line in lines.read().splitlines()]
                     wait_until(lambda: numbers()[-1:] == [sent], 10, f"number {sent} of {client}")
                     tail.send_signal((signal.SIGTERM, signal.SIGKILL)[turn // 2 % 2])
-                    tail.wait(10)
+                    tail.wait(40)
                     seen += numbers()
                 # The client's own subscriptions are gone with it, and this came meanwhile.
                 wait_until(lambda: publisher.used() == [], 10, "the end of the subscriptions")
@@ -172,7 +172,7 @@ class RealNode(TestCase):
                 self.assertEqual((told["missing"], told["surplus"], told["syncs"]), ([], [], 1))
                 self.assertGreater(told["left"], 200)
                 mirror.stdin.close()
-                self.assertEqual(mirror.wait(10), 0)
+                self.assertEqual(mirror.wait(40), 0)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ COMMANDS = {"config", "check", "detach", "version", "help"}
 
 
 def run(*args):
-    done = subprocess.run([tool("coretapd"), *map(str, args)], capture_output=True, text=True, timeout=20)
+    done = subprocess.run([tool("coretapd"), *map(str, args)], capture_output=True, text=True, timeout=80)
     return done.returncode, done.stderr.splitlines(), done.stdout
 
 

@@ -23,7 +23,7 @@ MONITORING = os.path.join(ROOT, "bridge", "monitoring")
 SAMPLE = re.compile(r'([a-zA-Z_:][a-zA-Z0-9_:]*)(\{((?:[a-z_]+="(?:[^"\\\n]|\\["\\n])*",?)*)\})? (\S+)')
 
 
-def get(port, path="/metrics", method="GET", seconds=10):
+def get(port, path="/metrics", method="GET", seconds=40):
     """Status and text of an answer."""
     request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", method=method)
     try:
@@ -275,7 +275,7 @@ class Metrics(Case):
         def run(*args):
             done = subprocess.run([tool("coretapd"), "--binary", self.binary, "--journal", "none", "--port",
                                    str(free_port()), "--name", f"t{os.getpid()}", *args],
-                                  stderr=subprocess.PIPE, text=True, timeout=20)
+                                  stderr=subprocess.PIPE, text=True, timeout=80)
             shutil.rmtree(f"/run/coretap/t{os.getpid()}", ignore_errors=True)
             return done.returncode, done.stderr
         for bad in ("9332", "127.0.0.1", "127.0.0.1:0", "127.0.0.1:65536", "127.0.0.1:x", "host:1", ":1",
@@ -293,7 +293,7 @@ class Metrics(Case):
             code, text = run("--metrics", f"127.0.0.1:{self.http}")
             self.assertEqual(code, 5, text)
         with Bridge("--metrics", f"[::1]:{self.http}", binary=self.binary):
-            with urllib.request.urlopen(f"http://[::1]:{self.http}/metrics", timeout=5) as answer:
+            with urllib.request.urlopen(f"http://[::1]:{self.http}/metrics", timeout=20) as answer:
                 parse(answer.read().decode())
 
 
@@ -376,7 +376,7 @@ receivers: [{{name: test, webhook_configs: [{{url: "http://127.0.0.1:{web}/", se
         def query(expression):
             url = f"http://127.0.0.1:{prometheus}/api/v1/query?query=" + urllib.request.quote(expression)
             try:
-                with urllib.request.urlopen(url, timeout=5) as answer:
+                with urllib.request.urlopen(url, timeout=20) as answer:
                     return [float(r["value"][1]) for r in json.load(answer)["data"]["result"]]
             except OSError:
                 return []

@@ -270,7 +270,7 @@ class UnderLoad(TestCase):
                 machine.run("dpkg", "-i", package)
                 self.assertNotEqual(os.stat(machine.path("/usr/sbin/coretapd")).st_ino, old)
                 process.terminate()
-                self.assertEqual(process.wait(20), 0)
+                self.assertEqual(process.wait(80), 0)
                 process, log = self.start(machine)
                 self.assertIn("going on where the last", log)
                 fired = node.finish()
@@ -282,7 +282,7 @@ class UnderLoad(TestCase):
             self.assertEqual(sum(account.lost.values()), 0)
             self.assertEqual(len(account.runs), 1)
             process.terminate()
-            process.wait(20)
+            process.wait(80)
 
 
 if __name__ == "__main__":

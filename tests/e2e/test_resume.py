@@ -212,7 +212,7 @@ class KillAtAPlace(ResumeCase):
             bridge.kill()
             for _ in range(rounds):
                 bridge = self.start(ready=False, killer=f"{place}:{chance.randint(1, 40)}")
-                self.assertEqual(bridge.process.wait(20), -signal.SIGKILL, bridge.log())
+                self.assertEqual(bridge.process.wait(80), -signal.SIGKILL, bridge.log())
                 self.assertTrue(self.resumed(bridge), bridge.log())
             bridge = self.start()
             self.assertTrue(self.resumed(bridge), bridge.log())
@@ -560,7 +560,7 @@ class Detaching(ResumeCase):
     def test_one_coretapd_for_each_label(self):
         first = self.start()
         with Bridge(name=self.label, binary=self.binary, ready=False, keep=True) as second:
-            self.assertEqual(second.process.wait(10), 5)
+            self.assertEqual(second.process.wait(40), 5)
             self.assertIn(self.label, second.log())
         # The first is untouched.
         account = Account()

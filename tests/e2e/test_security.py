@@ -41,7 +41,7 @@ class Case(TestCase):
         name = f"t{os.getpid()}-r"
         done = subprocess.run([tool("coretapd"), "--binary", self.binary, "--journal", "none", "--name", name,
                                "--port", str(free_port()), *map(str, args)],
-                              stderr=subprocess.PIPE, text=True, timeout=20)
+                              stderr=subprocess.PIPE, text=True, timeout=80)
         shutil.rmtree(f"/run/coretap/{name}", ignore_errors=True)
         self.assertEqual(done.returncode, code, done.stderr)
         self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
@@ -149,7 +149,7 @@ class User(Case):
             os.unlink(f"{run}/{name}")
             os.symlink(target, f"{run}/{name}")
         done = subprocess.run([tool("coretapd"), "--binary", self.binary, "--name", first.name, "--user", USER,
-                               "--port", str(free_port())], stderr=subprocess.PIPE, text=True, timeout=20)
+                               "--port", str(free_port())], stderr=subprocess.PIPE, text=True, timeout=80)
         self.assertNotEqual(done.returncode, 0)
         os.unlink(f"{run}/lock")
         with Bridge("--user", USER, binary=self.binary, name=first.name):

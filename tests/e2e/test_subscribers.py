@@ -60,13 +60,13 @@ class Process:
     def send(self, number):
         self.process.send_signal(number)
 
-    def result(self, seconds=60):
+    def result(self, seconds=240):
         """Its account, once it has everything it was told to wait for."""
         try:
             out, _ = self.process.communicate(timeout=seconds)
         except subprocess.TimeoutExpired:
             self.process.terminate()
-            out, _ = self.process.communicate(timeout=10)
+            out, _ = self.process.communicate(timeout=40)
         return json.loads(out)
 
     def __enter__(self):

@@ -47,8 +47,13 @@ def tool(name, sanitized=True):
     return os.path.join(PLAIN, name)
 
 
+# Deadlines only end what would wait for ever: a busy machine gets several times what a quiet one needs.
+PATIENCE = 4
+
+
 def wait_until(condition, seconds=10, what="condition"):
-    """Polls until condition() is true and returns its value."""
+    """Polls until condition() is true and returns its value. seconds: of a quiet machine."""
+    seconds *= PATIENCE
     end = time.monotonic() + seconds
     while True:
         value = condition()
@@ -93,6 +98,9 @@ class Bridge:
             command += ["--binary", binary]
         if not any(str(a).startswith("--journal") for a in args):
             command += ["--journal-low", "16M", "--journal-high", "16M"]
+        if "--subscriber-memory" not in args:
+            # libzmq counts messages, which may hold two events: a slow machine's Subscriber keeps up.
+            command += ["--subscriber-memory", "4G"]
         self.process = subprocess.Popen([*command, *map(str, args)], stderr=self.errors,
                                         env={**os.environ, **(env or {})})
         self.pid = self.process.pid
@@ -119,7 +127,7 @@ class Bridge:
         if self.process.poll() is None:
             self.process.send_signal(number)
         try:
-            code = self.process.wait(seconds)
+            code = self.process.wait(PATIENCE * seconds)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
@@ -166,7 +174,7 @@ class FakeNode:
         return os.pread(self.out.fileno(), size, 0).decode().splitlines()
 
     def finish(self, seconds=120):
-        code = self.process.wait(seconds)
+        code = self.process.wait(PATIENCE * seconds)
         if code != 0:
             raise AssertionError(f"fake_node ended with {code}")
         self.ledger = json.loads(self.lines()[-1])

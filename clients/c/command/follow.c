@@ -1,5 +1,6 @@
 /* The loop of the subcommands that follow the stream: signals, notices, the end. */
 #include <errno.h>
+#include <getopt.h>
 #include <inttypes.h>
 #include <poll.h>
 #include <signal.h>
@@ -11,7 +12,7 @@
 
 #include "command.h"
 
-bool parse_count(const char *text, uint64_t *count)
+static bool parse_count(const char *text, uint64_t *count)
 {
 	char *end;
 
@@ -23,12 +24,40 @@ bool parse_count(const char *text, uint64_t *count)
 	return false;
 }
 
-/* Keys of both sides, where the command line has them. Returns an exit code. */
-static int follow_encrypt(struct follow *follow)
+bool follow_option(struct follow *follow, int option)
 {
-	char server[KEY_TEXT + 1], secret[KEY_TEXT + 1];
-	int err;
+	switch (option) {
+	case 'a':
+		follow->address = optarg;
+		return true;
+	case 'S':
+		follow->curve_server = optarg;
+		return true;
+	case 'K':
+		follow->curve_secret = optarg;
+		return true;
+	case 's':
+		follow->since = optarg;
+		return true;
+	case 'p':
+		follow->position = optarg;
+		return true;
+	case 'n':
+		return parse_count(optarg, &follow->count);
+	case 'j':
+		follow->json = true;
+		return true;
+	case 't':
+		follow->text = true;
+		return true;
+	default:
+		return false;
+	}
+}
 
+int follow_keys(const struct follow *follow, char server[KEY_TEXT + 1], char secret[KEY_TEXT + 1])
+{
+	*server = '\0';
 	if (!follow->curve_server && !follow->curve_secret)
 		return EXIT_DONE;
 	if (!follow->curve_server || !follow->curve_secret) {
@@ -37,8 +66,18 @@ static int follow_encrypt(struct follow *follow)
 			"and a secret one of your own");
 		return EXIT_USAGE;
 	}
-	if (!key_read(follow->curve_server, server) || !key_read(follow->curve_secret, secret))
-		return EXIT_USAGE;
+	return key_read(follow->curve_server, server) && key_read(follow->curve_secret, secret)
+		       ? EXIT_DONE
+		       : EXIT_USAGE;
+}
+
+static int follow_encrypt(struct follow *follow)
+{
+	char server[KEY_TEXT + 1], secret[KEY_TEXT + 1];
+	int code = follow_keys(follow, server, secret), err;
+
+	if (code || !*server)
+		return code;
 	err = coretap_set_curve(follow->tap, server, secret);
 	explicit_bzero(secret, sizeof(secret));
 	if (!err)

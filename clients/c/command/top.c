@@ -661,9 +661,7 @@ static int loop(struct top *top, struct picture *picture, bool once)
 static int run(const struct subcommand *self, int argc, char **argv)
 {
 	static const struct option options[] = {
-		{ "address", required_argument, NULL, 'a' },
-		{ "curve-server", required_argument, NULL, 'S' },
-		{ "curve-secret", required_argument, NULL, 'K' },
+		FOLLOW_OPTIONS,
 		{ "once", no_argument, NULL, 'o' },
 		{ "help", no_argument, NULL, 'h' },
 		{ 0 },
@@ -676,22 +674,14 @@ static int run(const struct subcommand *self, int argc, char **argv)
 
 	while ((option = getopt_long(argc, argv, "a:h", options, NULL)) != -1)
 		switch (option) {
-		case 'a':
-			follow.address = optarg;
-			break;
-		case 'S':
-			follow.curve_server = optarg;
-			break;
-		case 'K':
-			follow.curve_secret = optarg;
-			break;
 		case 'o':
 			once = true;
 			break;
 		case 'h':
 			return print_help(self);
 		default:
-			return usage_error(self);
+			if (!follow_option(&follow, option))
+				return usage_error(self);
 		}
 	if (optind < argc) {
 		complain("%s: top takes no arguments", argv[optind]);
