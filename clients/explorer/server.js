@@ -17,7 +17,7 @@ function start(options) {
   const api = new Api(state, options);
   pool.on("event", (event) => {
     state.event(event);
-    if (state.health.caughtUp) api.event(event);
+    if (state.health.caughtUp.low) api.event(event);
   });
   pool.on("notice", (notice) => state.notice(notice));
   pool.on("status", (status) => status && state.status(status));

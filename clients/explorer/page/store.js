@@ -65,6 +65,7 @@ export class Store extends EventTarget {
       return;
     }
     this.mempool.now = data.now;
+    if (data.whole) Object.assign(this.mempool, { seconds: [], minutes: [] }); // the clock was set back
     extend(this.mempool.seconds, data.seconds, SECONDS);
     extend(this.mempool.minutes, data.minutes, MINUTES);
   }

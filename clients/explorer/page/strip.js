@@ -45,6 +45,7 @@ function chips(store) {
   all.push({ id: "gone", tone: health.gone ? "bad" : "good", text: count(health.gone), name: "missed", title: "firings that did not arrive here, and replay has them no more" });
   all.push({ id: "replayed", text: count(health.replayed), name: "replayed",
     title: `did not arrive at first and were fetched; ${count(health.backlog)} more were read at the start` });
+  if (health.silent.high && !health.silent.low) all.push({ id: "high", tone: "warn", text: "silent", name: "messages", title: "nothing comes from coretapd's socket for frequent events" });
   if (health.replay && health.replay !== "ok") all.push({ id: "journal", tone: "warn", text: health.replay, name: "journal" });
   if (health.runs) all.push({ id: "runs", tone: "warn", text: count(health.runs), name: plural(health.runs, "break", "breaks"), title: "the numbering began anew: what happened between is unknown" });
   if (health.malformed) all.push({ id: "malformed", tone: "bad", text: count(health.malformed), name: "malformed" });

@@ -9,6 +9,7 @@ const HEARTBEAT = 15_000; // ms; who has not answered by the next one is gone
 const MAX_REQUEST = 4096; // bytes
 const MAX_TOPICS = 64;
 const PER_SECOND = 20; // requests, and three times as many at once
+const SEARCH = 5; // requests' worth: it looks through everything
 const PAGE = 200; // transactions of a block in one answer
 // A client with this much unread gets nothing more until it has read, then all of it anew. With twice that,
 // or after so many seconds, it is dropped.
@@ -31,12 +32,13 @@ class Client {
     this.socket = socket;
   }
 
-  /** Whether it may ask once more. */
-  allowed() {
+  /** Whether it may ask once more, for so much. */
+  allowed(cost) {
     const now = performance.now();
     this.#tokens = Math.min(3 * PER_SECOND, this.#tokens + (now - this.#refilled) * PER_SECOND / 1000);
     this.#refilled = now;
-    return --this.#tokens >= 0;
+    this.#tokens -= cost;
+    return this.#tokens >= 0;
   }
 
   wants(topic) {
@@ -175,7 +177,7 @@ export class Api {
 
   #request(client, data, binary) {
     if (client.socket.readyState !== client.socket.OPEN) return;
-    if (!client.allowed()) {
+    if (!client.allowed(1)) {
       client.socket.close(1008, "too many requests");
       return;
     }
@@ -202,7 +204,9 @@ export class Api {
       case "subscribe": return this.#subscribe(client, checkTopics(topics));
       case "unsubscribe": return this.#unsubscribe(client, checkTopics(topics));
       case "transaction": return { transaction: this.#state.transaction(checkText("txid", txid)) };
-      case "search": return { search: this.#state.search(checkText("text", text)) };
+      case "search":
+        if (!client.allowed(SEARCH - 1)) throw new TypeError("too many searches, ask again in a second");
+        return { search: this.#state.search(checkText("text", text)) };
       case "block":
         if (!Number.isInteger(from) || from < 0) throw new TypeError("from: not a number from 0");
         if (list !== "confirmed" && list !== "conflicts") throw new TypeError("list: neither confirmed nor conflicts");

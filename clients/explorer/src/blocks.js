@@ -58,6 +58,10 @@ export class Blocks {
     const told = { key: `${event.run}-${event.n}`, hash: hash ? hex(hash) : null, height, n_tx,
       duration_us: duration_ns === null || duration_ns === undefined ? null : Math.round(duration_ns / 1000), time_us,
       confirmed: 0, conflicts: 0, unseen: null, state: "connecting", superseded: false };
+    if (this.#open) {
+      this.#open.state = "incomplete"; // its last word was lost
+      this.#changed.add(this.#open.key);
+    }
     this.#set({ told, confirmed: NONE, conflicts: NONE });
     this.#open = told;
   }

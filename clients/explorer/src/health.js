@@ -3,6 +3,7 @@
 const MAX_NOTICES = 20;
 const PLAYED = "-play"; // ends the label of a recording that is played
 const LONG_AGO_US = 60e6;
+const BACK_US = 120e6; // a clock that goes back by more was set
 
 export class Health {
   node = null; // label
@@ -14,7 +15,7 @@ export class Health {
   gone = 0; // firings that did not arrive here and nobody has any more
   malformed = 0;
   runs = 0; // times that the numbering began anew
-  caughtUp = false; // the past that replay holds was read
+  caughtUp = { low: false, high: false }; // the past that replay holds was read
   backlog = 0; // events of that past
   notices = []; // { t, kind, text }, latest first
 
@@ -36,20 +37,20 @@ export class Health {
   }
 
   event({ time_us, node }) {
-    if (time_us > this.#event_us) this.#event_us = time_us;
+    if (time_us > this.#event_us || time_us < this.#event_us - BACK_US) this.#event_us = time_us;
     const behind = Date.now() * 1000 - time_us;
     this.#shift_us = node.endsWith(PLAYED) ? behind : 0;
   }
 
   status({ socket, node, run, fields }, replayed) {
     this.#silent[socket] = false;
+    if (!this.caughtUp[socket]) {
+      this.caughtUp[socket] = true;
+      this.backlog = replayed;
+    }
     if (socket !== "low") return;
     this.#beat_us = Date.now() * 1000;
     Object.assign(this, { node, run, pid: fields.pid ?? null, replay: fields.replay ?? null });
-    if (!this.caughtUp) {
-      this.caughtUp = true;
-      this.backlog = replayed;
-    }
     this.#changed = true;
   }
 
@@ -80,10 +81,11 @@ export class Health {
   /** pool: the mirror. */
   all(pool, since_us) {
     const { node, run, pid, core, replay, lost, gone, malformed, runs, caughtUp, backlog, notices, exact } = this;
+    const all = caughtUp.low && caughtUp.high;
     return {
       node, run, pid, core, replay, lost, gone, malformed, runs, notices,
       silent: { ...this.#silent }, beat_us: this.#beat_us && this.#beat_us - this.#shift_us, now_us: this.now_us, recorded: this.#shift_us > LONG_AGO_US,
-      catching_up: !caughtUp, replayed: caughtUp ? pool.replayed - backlog : 0, backlog: caughtUp ? backlog : pool.replayed,
+      catching_up: !caughtUp.low, replayed: all ? pool.replayed - backlog : 0, backlog: all ? backlog : pool.replayed,
       mempool: { exact, synced: pool.synced, resyncing: this.#resyncing, since_us, syncs: pool.syncs },
     };
   }

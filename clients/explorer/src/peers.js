@@ -4,6 +4,7 @@ const MAX_PEERS = 1000;
 const MAX_TYPES = 40; // kinds of messages in a slot; a peer may invent them
 const MAX_GONE = 20;
 const SLOT = 10; // seconds
+const FORGOTTEN = 1500; // seconds: a peer that says nothing for so long left without our notice; nodes ping each other
 const SLOTS = 6; // the last minute
 export const SECONDS = 300;
 const OTHER = "(other)";
@@ -62,11 +63,14 @@ export class Peers {
 
   /** Ends every second before this one. */
   advance(second) {
-    if (!this.#now || second - this.#now > SECONDS) {
+    if (!this.#now || Math.abs(second - this.#now) > SECONDS) {
+      this.seconds = this.seconds.filter(({ t }) => t < second); // the clock may have been set back
+      this.#slots = [];
       this.#now = second;
       this.#second = new Tally();
       return;
     }
+    if (Math.floor(second / 60) > Math.floor(this.#now / 60)) this.#forgetSilent(second);
     while (this.#now < second) {
       this.seconds.push({ t: this.#now++, ...this.#second });
       if (this.seconds.length > SECONDS) this.seconds.shift();
@@ -108,16 +112,17 @@ export class Peers {
   }
 
   #peer({ peer_id, addr, connection_type, network, time_us }) {
+    const known = (peer_id ?? null) !== null; // one that could not be read is nobody's
     let peer = this.#peers.get(peer_id);
     if (!peer) {
       peer = { id: peer_id, addr: null, type: null, network: null, since_us: null, seen_us: time_us, note: null, ...new Tally() };
-      this.#peers.set(peer_id, peer);
+      if (known) this.#peers.set(peer_id, peer);
       if (this.#peers.size > MAX_PEERS) this.#forget(this.#peers.keys().next().value);
     }
     peer.addr ??= cut(addr, 120);
     peer.type ??= cut(connection_type, 40);
     peer.network ??= cut(network, 20);
-    this.#changed.add(peer_id);
+    if (known) this.#changed.add(peer_id);
     return peer;
   }
 
@@ -127,14 +132,13 @@ export class Peers {
   }
 
   #note(event, text) {
-    if (event.peer_id !== null) this.#peer(event).note = text;
+    this.#peer(event).note = text;
   }
 
   #message(event, inbound) {
     const size = event.size ?? 0;
     this.#second.add(inbound, size);
     this.#slot().add(inbound, size, event.msg_type);
-    if (event.peer_id === null) return;
     const peer = this.#peer(event);
     peer.seen_us = event.time_us;
     if (inbound) {
@@ -170,6 +174,11 @@ export class Peers {
     if (this.gone.length > MAX_GONE) this.gone.pop();
     this.#goneChanged = true;
     this.#forget(event.peer_id);
+  }
+
+  #forgetSilent(second) {
+    for (const { id, in: received, out: sent, seen_us } of this.#peers.values())
+      if (received + sent && seen_us / 1e6 < second - FORGOTTEN) this.#forget(id);
   }
 
   #forget(id) {

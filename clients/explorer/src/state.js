@@ -36,10 +36,10 @@ export class State {
 
   /** Time passes, whether something happens or not. */
   tick() {
-    if (!this.health.caughtUp || !this.series.now) return;
+    const { caughtUp } = this.health;
     const second = Math.floor(this.health.now_us / 1e6) - 1; // events on their way may be that old
-    this.series.advance(second);
-    this.peers.advance(second);
+    if (caughtUp.low) this.series.advance(second);
+    if (caughtUp.high) this.peers.advance(second);
   }
 
   // ---- what the mirror tells ----
@@ -76,7 +76,6 @@ export class State {
 
   status(status) {
     this.health.status(status, this.#pool.replayed);
-    if (!this.series.now) this.series.advance(Math.floor(this.health.now_us / 1e6) - 1);
   }
 
   #added({ txid, vsize, fee, time_us }) {

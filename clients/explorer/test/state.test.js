@@ -110,6 +110,18 @@ test("a second's point has what happened in it, silence has points too, and the 
   assert.ok(s.state.snapshot("mempool").minutes.length <= 360);
 });
 
+test("a clock that is set back does not stop the chart", () => {
+  const s = new Scene();
+  for (const [i, second] of [0, 200, 201].entries()) s.add(i, second);
+  s.state.changes();
+  s.add(4, 10);
+  s.add(5, 13);
+  const { whole, seconds } = s.state.changes().find(([topic]) => topic === "mempool")[1];
+  assert.deepEqual([whole, seconds.map(({ t }) => t - T)], [true, [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]]);
+  assert.deepEqual([seconds[0].flow[0], seconds[10].flow[0]], [1, 2]); // with that of the second that was cut off
+  assert.ok(s.state.snapshot("health").now_us > us(13));
+});
+
 test("deltas laid over a snapshot are the next snapshot", () => {
   const s = new Scene();
   s.add(1, 0);
@@ -170,6 +182,7 @@ test("fields that could not be read do no harm", () => {
     conflicts: null, unseen: null, complete: false, final: true });
   for (const kind of ["inbound_message", "inbound_connection", "closed_connection", "misbehaving_connection", "evicted_inbound_connection"])
     s.event(`net.${kind}`, 0, { peer_id: null, addr: null, connection_type: null, msg_type: null, size: null, network: null, reason: null });
+  assert.deepEqual([s.state.peers.all().peers, s.state.peers.all().gone.length], [[], 1]);
   const page = s.state.block(`${null}`, "confirmed", 0, 10);
   assert.deepEqual(page.transactions.map(({ txid }) => txid), [null, id(1)]);
   assert.ok(JSON.stringify(["mempool", "blocks", "replacements", "peers", "health"].map((topic) => s.state.snapshot(topic))));
@@ -259,6 +272,7 @@ test("health counts what is missing, once each", () => {
   s.pool.replayed = 70;
   assert.equal(s.state.snapshot("health").catching_up, true);
   status();
+  status({ socket: "high" });
   s.pool.replayed = 75;
   notice("lost", { count: 3 });
   notice("gap", { count: 4 });
