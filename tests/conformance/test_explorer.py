@@ -38,6 +38,9 @@ class Explorer(TestCase):
     def test_block_in_the_browser(self):
         self.own("block")
 
+    def test_bridge(self):
+        self.own("bridge")
+
     def test_load(self):
         self.own("load")
 

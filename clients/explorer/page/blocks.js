@@ -1,6 +1,6 @@
 // Blocks: cards, the list of them, and the page of one.
 import { h, keyed, setAttribute, setText, wide } from "./dom.js";
-import { abbreviated, ago, amount, count, dateOf, duration, feeRate, vsize } from "./format.js";
+import { abbreviated, ago, amount, count, dateOf, duration, feeRate, several, vsize } from "./format.js";
 
 const STATES = { connecting: ["plain", "connecting"], early: ["warn", "so far"], complete: ["good", "complete"], incomplete: ["bad", "may lack some"] };
 const WAIT_NAMES = ["10\u202fs", "1\u202fmin", "10\u202fmin", "1\u202fh", "6\u202fh", "1\u202fd"];
@@ -160,7 +160,7 @@ export function blockView(store, feed, name) {
     card.update(block);
     setText(title, block.height === null ? "Block" : `Block ${count(block.height)}`);
     setText(hash, block.hash ?? "hash unreadable");
-    setText(when, `${dateOf(block.time_us)}, ${count(block.n_tx)} transactions, the coinbase included${block.vsize ? `; ${vsize(block.vsize)} of them were in the mempool` : ""}`);
+    setText(when, `${dateOf(block.time_us)}, ${several(block.n_tx, "transaction")}, the coinbase included${block.vsize ? `; ${vsize(block.vsize)} of them were in the mempool` : ""}`);
     const version = `${block.key} ${block.state}`;
     if (block.state === "connecting" || version === listed) return;
     listed = version;

@@ -5,6 +5,8 @@ const NONE = "–";
 
 export const count = (n) => (Number.isFinite(n) ? whole.format(n) : NONE);
 
+export const several = (n, thing) => `${count(n)} ${thing}${n === 1 ? "" : "s"}`;
+
 /** Three digits that count: 0.42, 4.20, 42.0, 420 */
 function short(n) {
   const size = Math.abs(n);

@@ -2,9 +2,9 @@
 import { areaChart } from "./area.js";
 import { blockCard } from "./blocks.js";
 import { choice, h, keyed, s, setAttribute, setText } from "./dom.js";
-import { ago, amount, count, duration, feeRate, perSecond, vsize } from "./format.js";
+import { ago, amount, count, duration, feeRate, perSecond, several, vsize } from "./format.js";
 
-const SHOWN_BLOCKS = 6;
+const SHOWN_BLOCKS = 8;
 const BLOCK_VSIZE = 1_000_000;
 
 const bandColor = (i) => `var(--band-${i})`;
@@ -79,8 +79,8 @@ function chart(store) {
       ? bounds.map((_, i) => ({ color: bandColor(i), value: (point) => point.bands[i] }))
       : [{ color: "var(--accent)", value: of }];
     area.update({ points, from, to, layers, format,
-      label: `${name}, ${RANGES[range][0]}: now ${count(now.count)} transactions, ${vsize(now.vsize)}, ${amount(now.fees)}. Arrow keys move through time.`,
-      describe: (point) => `${count(point.count)} transactions  ${vsize(point.vsize)}  ${amount(point.fees)}`,
+      label: `${name}, ${RANGES[range][0]}: now ${several(now.count, "transaction")}, ${vsize(now.vsize)}, ${amount(now.fees)}. Arrow keys move through time.`,
+      describe: (point) => `${several(point.count, "transaction")}  ${vsize(point.vsize)}  ${amount(point.fees)}`,
       marks: [...store.blocks.values()].map(({ time_us }) => ({ t: time_us / 1e6 })) });
     legend.hidden = metric !== "size";
     keyed(legend, bounds.map((_, i) => i), (i) => i, (i) =>

@@ -1,7 +1,7 @@
 // Peers and messages.
 import { areaChart } from "./area.js";
 import { h, keyed, setText, wide } from "./dom.js";
-import { ago, bytes, count, duration, perSecond } from "./format.js";
+import { ago, bytes, count, duration, perSecond, several } from "./format.js";
 
 const SHOWN = 150;
 const SPAN = 300;
@@ -79,7 +79,7 @@ function connections(store) {
     const all = [...store.peers.values()].sort((a, b) => a.id - b.id);
     none.hidden = all.length > 0 || !store.loaded.has("peers");
     table.hidden = !all.length;
-    setText(title, all.length ? `${count(all.length)} ${all.length === 1 ? "peer" : "peers"}` : "Peers");
+    setText(title, all.length ? several(all.length, "peer") : "Peers");
     keyed(body, all.slice(0, SHOWN), ({ id }) => id, () => peerRow(store));
     rest.hidden = all.length <= SHOWN;
     setText(rest, `and ${count(all.length - SHOWN)} more`);

@@ -15,8 +15,6 @@ function chip() {
   return element;
 }
 
-const plural = (n, one, many) => (n === 1 ? one : many);
-
 function beat(store) {
   const { health } = store;
   if (!store.connected) return { tone: "bad", text: "offline", name: "the explorer's server is out of reach; trying again" };
@@ -47,7 +45,7 @@ function chips(store) {
     title: `did not arrive at first and were fetched; ${count(health.backlog)} more were read at the start` });
   if (health.silent.high && !health.silent.low) all.push({ id: "high", tone: "warn", text: "silent", name: "messages", title: "nothing comes from coretapd's socket for frequent events" });
   if (health.replay && health.replay !== "ok") all.push({ id: "journal", tone: "warn", text: health.replay, name: "journal" });
-  if (health.runs) all.push({ id: "runs", tone: "warn", text: count(health.runs), name: plural(health.runs, "break", "breaks"), title: "the numbering began anew: what happened between is unknown" });
+  if (health.runs) all.push({ id: "runs", tone: "warn", text: count(health.runs), name: health.runs === 1 ? "break" : "breaks", title: "the numbering began anew: what happened between is unknown" });
   if (health.malformed) all.push({ id: "malformed", tone: "bad", text: count(health.malformed), name: "malformed" });
   return all;
 }

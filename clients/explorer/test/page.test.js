@@ -108,7 +108,7 @@ scene("the keyboard does all: views, search, charts, theme", async ({ server, br
   await page.waitForFunction(() => globalThis.explorer.mempool.seconds.length > 3);
   await page.focus(".plot");
   await page.keyboard.press("Home");
-  assert.match(await page.textContent(".readout"), /1 transactions/);
+  assert.match(await page.textContent(".readout"), / 1 transaction /);
   assert.equal(await page.getAttribute(".cursor", "visibility"), "visible");
   for (const [key, title] of [["2", "Blocks"], ["3", "Replacements"], ["4", "Peers"], ["1", "Mempool"]]) {
     await page.keyboard.press(key);
