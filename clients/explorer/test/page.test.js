@@ -6,7 +6,7 @@ import { fileURLToPath } from "node:url";
 
 import { Publisher, txid } from "../../js/test/publisher.js";
 import { cannot as cannotBrowse, clean, live, openBrowser, openPage } from "./browser.js";
-import { Server } from "./server.js";
+import { Server, until } from "./server.js";
 
 const noBrowser = await cannotBrowse();
 const T = Date.now() * 1000;
@@ -119,5 +119,20 @@ scene("the keyboard does all: views, search, charts, theme", async ({ server, br
   await page.keyboard.type(txid(1).toString("hex").slice(0, 50));
   await page.keyboard.press("Enter");
   await page.waitForSelector("text=In the mempool");
+  clean(page, server);
+});
+
+scene("the README's example", async ({ server, browser, say }) => {
+  const readme = readFileSync(new URL("../README.md", import.meta.url), "utf8");
+  const example = /```js\n([^]*?)```/.exec(readme)[1].replace("127.0.0.1:28380", new URL(server.address).host);
+  const page = await openPage(browser, server.address);
+  await live(page);
+  const logged = [];
+  page.on("console", async (message) => logged.push(await message.args()[0].jsonValue()));
+  await page.evaluate(example);
+  await until(() => logged.some(({ topic }) => topic === "blocks"), "a snapshot");
+  await say("mempool.removed", { txid: txid(1), reason: "expiry", vsize: 100, fee: 1000, entry_time: 1 });
+  const { events } = await until(() => logged.find(({ type }) => type === "events"), "an event");
+  assert.deepEqual(events.map(({ topic, reason }) => [topic, reason]), [["mempool.removed", "expiry"]]);
   clean(page, server);
 });
