@@ -27,6 +27,8 @@ function start(options) {
   server.on("error", (error) => fail(`--listen ${host}:${port}: ${error.code === "EADDRINUSE" ? "in use" : error.message}`, error.code === "EADDRINUSE" ? 5 : 1));
   server.listen(port, host, () => {
     const { address, family, port: bound } = server.address();
+    if (!/^(127\.|::1$|::ffff:127\.)/.test(address))
+      process.stderr.write(`coretap-explorer: ${address}: whoever reaches this address sees the node's transactions and peers\n`);
     process.stdout.write(`coretap-explorer: http://${family === "IPv6" ? `[${address}]` : address}:${bound}/\n`);
   });
   const stop = () => {

@@ -31,26 +31,36 @@ export class Feed {
   }
 
   #connect() {
-    const socket = new WebSocket(`${location.protocol === "https:" ? "wss" : "ws"}://${location.host}/api`);
+    const address = new URL("api", location.href);
+    address.protocol = address.protocol.replace("http", "ws");
+    address.hash = "";
+    const socket = new WebSocket(address);
     this.#socket = socket;
     socket.addEventListener("open", () => {
       this.#wait = 250;
       socket.send(JSON.stringify({ op: "subscribe", topics: TOPICS }));
     });
     socket.addEventListener("message", ({ data }) => {
-      this.#listen();
+      this.#listen(socket);
       this.#take(JSON.parse(data));
     });
-    socket.addEventListener("close", () => this.#closed());
-    this.#listen();
+    socket.addEventListener("close", () => this.#closed(socket));
+    this.#listen(socket);
   }
 
-  #listen() {
+  #listen(socket) {
+    if (socket !== this.#socket) return;
     clearTimeout(this.#watch);
-    this.#watch = setTimeout(() => this.#socket.close(), SILENCE);
+    // A dead peer answers no farewell either: nobody waits for it.
+    this.#watch = setTimeout(() => {
+      socket.close();
+      this.#closed(socket);
+    }, SILENCE);
   }
 
-  #closed() {
+  #closed(socket) {
+    if (socket !== this.#socket) return;
+    this.#socket = null;
     clearTimeout(this.#watch);
     this.#store.disconnected();
     for (const [, reject] of this.#asked.values()) reject(new Error("The connection was lost."));

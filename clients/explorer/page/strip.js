@@ -25,13 +25,13 @@ function beat(store) {
   return { tone: "good", text: "live", name: `${health.node}${health.core ? `, Core ${health.core}` : ""}${health.recorded ? ", a recording" : ""}` };
 }
 
-function pool({ mempool, now_us }) {
+function pool({ mempool, now_us, lost, gone }) {
   if (mempool.exact && mempool.synced) return { tone: "good", text: "exact", name: "mempool", title: "compared with the node's own list, then every change" };
   if (mempool.exact) return { tone: "warn", text: "resyncing", name: mempool.resyncing ?? "asking the node for its mempool" };
   const since = mempool.since_us === null ? null : mempool.since_us / 1e6;
   const long = since !== null && now_us / 1e6 - since > 86400 ? `${duration(now_us / 1e6 - since)} ago` : since !== null && timeOf(since);
-  return { tone: "plain", text: "as seen", name: since === null ? "mempool: nothing yet" : `mempool since ${long}`,
-    title: "Without the node's RPC the mempool is what was seen enter; what was there before is missing" };
+  return { tone: lost || gone ? "warn" : "plain", text: "as seen", name: since === null ? "mempool: nothing yet" : `mempool since ${long}`,
+    title: "Without the node's RPC the mempool is what was seen enter; what was there before is missing, and what left while events were lost is still counted" };
 }
 
 function chips(store) {

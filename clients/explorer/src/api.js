@@ -60,6 +60,7 @@ export class Api {
   #clients = new Set();
   #limit;
   #events = []; // { topic, text } until the next flush
+  #wanted = new Map(); // whether anybody subscribed to a topic of events, of those that came
   #timers;
 
   constructor(state, { clients }) {
@@ -82,10 +83,10 @@ export class Api {
 
   /** An event for those who subscribed to it. */
   event(event) {
-    let wanted = false;
-    for (const client of this.#clients) if (client.names.length && client.wants(event.topic)) wanted = true;
-    if (!wanted) return;
-    this.#events.push({ topic: event.topic, text: event.json() });
+    const { topic } = event;
+    if (!this.#wanted.has(topic)) this.#wanted.set(topic, [...this.#clients].some((client) => client.wants(topic)));
+    if (!this.#wanted.get(topic)) return;
+    this.#events.push({ topic, text: event.json() });
     if (this.#events.length >= BATCH) this.flush();
   }
 
@@ -160,7 +161,10 @@ export class Api {
     socket.on("message", (data, binary) => this.#request(client, data, binary));
     socket.on("pong", () => (client.alive = true));
     socket.on("error", () => socket.terminate()); // garbage, or more than a request may have
-    socket.on("close", () => this.#clients.delete(client));
+    socket.on("close", () => {
+      this.#clients.delete(client);
+      this.#wanted.clear();
+    });
     client.tell({ type: "hello", version: 1, topics: TOPICS });
   }
 
@@ -228,11 +232,13 @@ export class Api {
       }
     }
     client.names = [...names].sort().slice(0, MAX_TOPICS);
+    this.#wanted.clear();
   }
 
   #unsubscribe(client, topics) {
     for (const topic of topics) client.topics.delete(topic);
     client.names = client.names.filter((name) => !topics.includes(name));
+    this.#wanted.clear();
   }
 }
 

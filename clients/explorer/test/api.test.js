@@ -8,7 +8,7 @@ import { fileURLToPath } from "node:url";
 
 import { Publisher, txid } from "../../js/test/publisher.js";
 import { UsageError, readOptions } from "../src/options.js";
-import { Listener, Server, until } from "./server.js";
+import { Listener, Server, beat, until } from "./server.js";
 
 const T = 1_700_000_000_000_000;
 const ALL = ["mempool", "blocks", "replacements", "peers", "health"];
@@ -21,10 +21,7 @@ function scene(name, body, ...args) {
     try {
       await publisher.join();
       await publisher.status("high");
-      const timer = setInterval(() => {
-        publisher.status("low");
-        publisher.status("high");
-      }, 200);
+      const timer = beat(publisher);
       try {
         await body({ publisher, server, t });
       } finally {
@@ -172,7 +169,7 @@ scene("as many as there may be, and no more", async ({ server }) => {
 test("a server that was killed comes back with the same state", { timeout: 60_000 }, async () => {
   const publisher = await Publisher.open();
   let server;
-  const timer = setInterval(() => ["low", "high"].map((socket) => publisher.status(socket)), 200);
+  const timer = beat(publisher);
   try {
     const read = async () => {
       server = await Server.start("--address", publisher.address);
@@ -219,7 +216,7 @@ test("with the node's RPC the mempool is the node's own, and says when it is not
   });
   await new Promise((resolve) => rpc.listen(0, "127.0.0.1", resolve));
   const server = await Server.start("--address", publisher.address, "--rpc", `http://user:secret@127.0.0.1:${rpc.address().port}`);
-  const timer = setInterval(() => ["low", "high"].map((socket) => publisher.status(socket)), 100);
+  const timer = beat(publisher, 100);
   try {
     await publisher.join();
     const listener = await Listener.open(server, ["health", "mempool"]);

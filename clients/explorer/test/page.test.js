@@ -6,7 +6,7 @@ import { fileURLToPath } from "node:url";
 
 import { Publisher, txid } from "../../js/test/publisher.js";
 import { cannot as cannotBrowse, clean, live, openBrowser, openPage } from "./browser.js";
-import { Server, until } from "./server.js";
+import { Server, beat, until } from "./server.js";
 
 const noBrowser = await cannotBrowse();
 const T = Date.now() * 1000;
@@ -18,7 +18,7 @@ function scene(name, body) {
     const publisher = await Publisher.open();
     const server = await Server.start("--address", publisher.address);
     const browser = await openBrowser();
-    const timer = setInterval(() => ["low", "high"].map((socket) => publisher.status(socket)), 200);
+    const timer = beat(publisher);
     try {
       await publisher.join();
       await body({ server, browser, say: (topic, fields, more = {}) => publisher.send(topic, { events: [{ time_us: T, ...fields }], ...more }), publisher });

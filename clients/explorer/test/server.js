@@ -16,6 +16,17 @@ export async function until(condition, what, seconds = 30) {
   }
 }
 
+/** A scripted publisher's statuses, until clearInterval(). One that is still sending is left alone. */
+export function beat(publisher, ms = 200) {
+  return setInterval(async () => {
+    try {
+      for (const socket of ["low", "high"]) await publisher.status(socket);
+    } catch (error) {
+      if (error.code !== "EBUSY") throw error;
+    }
+  }, ms);
+}
+
 export class Server {
   log = "";
   out = "";
