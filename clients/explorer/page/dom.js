@@ -1,5 +1,12 @@
 // Elements. Whatever comes from the stream becomes text, never markup.
 
+// What would reorder or hide the text beside it is shown as it is written in JSON.
+const UNSEEN = /[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]/g;
+
+function plain(text) {
+  return text.replace(UNSEEN, (character) => `\\u${character.charCodeAt(0).toString(16).padStart(4, "0")}`);
+}
+
 const SVG = "http://www.w3.org/2000/svg";
 
 function fill(element, attributes, children) {
@@ -9,7 +16,7 @@ function fill(element, attributes, children) {
     else if (name === "style") for (const [property, inner] of Object.entries(value)) element.style.setProperty(property, inner);
     else element.setAttribute(name, value === true ? "" : value);
   }
-  element.append(...children.flat().filter((child) => child !== null && child !== undefined));
+  element.append(...children.flat().filter((child) => child !== null && child !== undefined).map((child) => (typeof child === "string" ? plain(child) : child)));
   return element;
 }
 
@@ -23,7 +30,8 @@ export function s(tag, attributes = {}, ...children) {
 
 /** Sets a text only where it is another one: a selection and a screen reader are left alone. */
 export function setText(element, text) {
-  if (element.textContent !== `${text}`) element.textContent = text;
+  const words = plain(`${text}`);
+  if (element.textContent !== words) element.textContent = words;
 }
 
 export function setAttribute(element, name, value) {

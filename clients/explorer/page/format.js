@@ -28,10 +28,13 @@ export const bytes = (n) => scaled(n, ["B", "kB", "MB", "GB", "TB"]);
 export const feeRate = (n) => (Number.isFinite(n) ? short(n) : NONE);
 export const perSecond = (n) => (Number.isFinite(n) ? `${n && n < 10 ? n.toFixed(1) : whole.format(n)}/s` : NONE);
 
+const bitcoin = (digits) => new Intl.NumberFormat("en-US", { minimumFractionDigits: digits, maximumFractionDigits: digits });
+const [fine, coarse] = [bitcoin(5), bitcoin(3)];
+
 /** Satoshi, or bitcoin where there are many. */
 export function amount(satoshi) {
   if (!Number.isFinite(satoshi)) return NONE;
-  return Math.abs(satoshi) < 1e5 ? `${whole.format(satoshi)}\u202fsat` : `${(satoshi / 1e8).toFixed(satoshi < 1e7 ? 5 : 3)}\u202fBTC`;
+  return Math.abs(satoshi) < 1e5 ? `${whole.format(satoshi)}\u202fsat` : `${(satoshi < 1e7 ? fine : coarse).format(satoshi / 1e8)}\u202fBTC`;
 }
 
 export function duration(seconds) {

@@ -59,6 +59,7 @@ scene("strings of strangers show as text, in every view", async ({ server, brows
   }
   assert.equal(await page.$$eval("main img, #strip img, body script", (all) => all.length), 0);
   assert.doesNotMatch(await page.title(), /owned/);
+  assert.doesNotMatch(await text(), /\u202e/); // what reorders text is shown, not done
   clean(page, server);
 });
 
