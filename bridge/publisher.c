@@ -10,6 +10,7 @@
 
 #include "access.h"
 #include "log.h"
+#include "privilege.h"
 #include "publisher.h"
 #include "stream.h"
 
@@ -203,7 +204,8 @@ void publisher_configure(void *s)
 	set_int(s, ZMQ_TCP_KEEPALIVE_INTVL, 10);
 	set_int(s, ZMQ_TCP_KEEPALIVE_CNT, 3);
 	/* No ZMQ_HEARTBEAT_IVL: libzmq 4.3.4 can abort the process when a heartbeat falls due on a
-	 * connection that has stopped reading (zeromq/libzmq issue 3937). Keepalive finds dead peers. */
+	 * connection that has stopped reading (zeromq/libzmq issue 3937). Keepalive finds dead
+	 * peers. */
 }
 
 static int socket_open(struct publisher *p, enum socket_id id,
@@ -223,6 +225,15 @@ static int socket_open(struct publisher *p, enum socket_id id,
 	return publisher_bind(p, s, options->endpoints[id]);
 }
 
+/* libzmq starts its threads with the first socket. */
+static void threads_start(void *context)
+{
+	void *s = zmq_socket(context, ZMQ_PAIR);
+
+	if (s)
+		zmq_close(s);
+}
+
 int publisher_open(struct publisher **publisher, const struct publisher_options *options)
 {
 	struct publisher *p = calloc(1, sizeof(*p));
@@ -237,6 +248,11 @@ int publisher_open(struct publisher **publisher, const struct publisher_options 
 	p->context = zmq_ctx_new();
 	if (!p->context)
 		goto out;
+	err = privilege_bare(options->user, threads_start, p->context);
+	if (err) {
+		log_error("threads: %s", strerror(-err));
+		goto out;
+	}
 	err = p->access ? access_start(p->access, p->context) : 0;
 	if (err) {
 		log_error("CURVE: %s", zmq_strerror(-err));

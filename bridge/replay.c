@@ -184,12 +184,23 @@ static void answer_begin(msgpack_packer *pk, msgpack_sbuffer *out, const struct 
 	msgpack_sbuffer_write(out, (const char *)q->id, q->id_len);
 }
 
+/* Lets libzmq notice what clients have read since: it looks for that only now and then, and would
+ * take a client that asks fast for one that does not read. */
+static void reads_notice(struct replay *r)
+{
+	int events;
+	size_t len = sizeof(events);
+
+	zmq_getsockopt(r->socket, ZMQ_EVENTS, &events, &len);
+}
+
 /* Sends envelope, header and the parts that were collected. A client without room for it, or that
  * is gone, gets nothing: it asks again. */
 static void answer_send(struct replay *r, struct request *q, const msgpack_sbuffer *header)
 {
 	bool sent = true;
 
+	reads_notice(r);
 	for (size_t i = 0; i < q->n_envelope && sent; i++)
 		sent = zmq_msg_send(&q->envelope[i], r->socket, ZMQ_SNDMORE | ZMQ_DONTWAIT) >= 0;
 	if (sent)

@@ -628,7 +628,7 @@ int tracer_resume(struct tracer **tracer, const char *label)
 	pin_fds(t, fds);
 	for (int i = 0; i < N_PINS && !err; i++) {
 		*fds[i] = pinned_get(t->pins, pin_names[i]);
-		err = *fds[i] < 0 && i < N_ALWAYS ? -ESTALE : 0;
+		err = i < N_ALWAYS && *fds[i] < 0 ? -ESTALE : 0;
 	}
 	for (int i = 0; i < MAX_SITES && !err; i++) {
 		char path[192];

@@ -130,6 +130,8 @@ static int check_content(const uint8_t **at, const uint8_t *end, const struct it
 			levels[++depth].left = children(&item);
 			levels[depth].map = item.kind == ITEM_MAP;
 		}
+		/* Those from outside + 1 to depth are set. */
+		/* cppcheck-suppress uninitvar */
 		while (depth > outside && !levels[depth].left)
 			depth--;
 		if (depth == outside)
@@ -571,6 +573,8 @@ int decode_message(const void *data, size_t length, const struct event_desc *des
 	out->seq = values[SEQ].number;
 	out->lost = values[LOST].kind == ITEM_ABSENT ? 0 : values[LOST].number;
 	out->events = item_elements(&values[EVENTS]);
+	if (!out->run)
+		return malformed(reason, "run: 0 names none");
 	if (!out->seq)
 		return malformed(reason, "seq: 0, the first number is 1");
 	if (!out->n)
@@ -621,6 +625,8 @@ int decode_status(const void *data, size_t length, struct status_body *out,
 	out->time_us = values[TIME_US].number;
 	out->n = values[N].number;
 	out->heads = item_elements(&values[HEADS]);
+	if (!out->run)
+		return malformed(reason, "run: 0 names none");
 	heads = out->heads;
 	while (cursor_pair(&heads, &key, &head))
 		if (head.kind != ITEM_UINT || head.number == UINT64_MAX)

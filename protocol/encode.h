@@ -13,7 +13,6 @@ enum value_state {
 	VALUE_ABSENT, /* this binary has no such argument: the key is left out */
 	VALUE_NIL,    /* could not be read */
 	VALUE_SET,
-	VALUE_WIDE, /* UINT: u is set and has 64 bits, all of them digits; no built-in field has */
 };
 
 /* One element of value.list is nil when its bit is set in missing[index]. */

@@ -10,8 +10,8 @@ import urllib.request
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [os.path.join(HERE, "..", "lib"), HERE]
-from harness import PLAIN, ROOT, TestCase, free_port, main, wait_until
-from test_javascript import need_node, own
+from harness import PLAIN, ROOT, TestCase, free_port, main, need_node, wait_until
+from test_javascript import own
 
 EXPLORER = os.path.join(ROOT, "clients", "explorer")
 
@@ -19,7 +19,7 @@ EXPLORER = os.path.join(ROOT, "clients", "explorer")
 class Explorer(TestCase):
     def setUp(self):
         need_node()
-        need_node(EXPLORER, "ws")
+        need_node("explorer", "ws")
 
     def own(self, name):
         for line in own(self, EXPLORER, name).splitlines():

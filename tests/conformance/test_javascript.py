@@ -12,23 +12,13 @@ import unittest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [os.path.join(HERE, "..", "lib"), HERE]
-from harness import ROOT, Bridge, TestCase, free_port, main, wait_until
+from harness import ROOT, Bridge, TestCase, free_port, main, need_node, wait_until
 from publisher import Publisher
 
 CLIENT = os.path.join(ROOT, "clients", "js")
 TAIL = {"javascript": ["node", os.path.join(CLIENT, "tail.js")],
         "python": ["/usr/bin/python3", "-m", "coretap", "tail"]}
 ENVIRONMENT = {**os.environ, "PYTHONPATH": os.path.join(ROOT, "clients", "python")}
-
-
-def need_node(package=CLIENT, module="zeromq"):
-    if not shutil.which("node"):
-        raise unittest.SkipTest("wants node")
-    version = subprocess.run(["node", "--version"], capture_output=True, text=True).stdout
-    if int(version.strip().lstrip("v").split(".")[0] or 0) < 20:
-        raise unittest.SkipTest(f"wants node 20 or later, has {version.strip()}")
-    if not os.path.exists(os.path.join(package, "node_modules", module)):
-        raise unittest.SkipTest("wants its dependencies: make deps-js")
 
 
 def own(case, package, name):

@@ -12,7 +12,7 @@ import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
 from harness import (FAKE_NODE, PLAIN, ROOT, Bridge, FakeNode, TestCase, free_port, main, need_root,
-                     tool, wait_until)
+                     tool)
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 TOPIC = "mempool.removed"

@@ -11,7 +11,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
@@ -53,6 +52,11 @@ class Running:
 
     def log(self):
         return self.read(self.errors)
+
+    def waits_for_signals(self):
+        """An interrupt ends it in order from now on."""
+        directory = f"/proc/{self.process.pid}/fd"
+        return any("signalfd" in os.readlink(f"{directory}/{fd}") for fd in os.listdir(directory))
 
     def stop(self, number=signal.SIGINT, seconds=40):
         if self.process.poll() is None:
@@ -150,7 +154,7 @@ class Usage(CommandCase):
         for when in ("90s", "10m", "2h", "1d", "1.5h", "500ms", "15", "oldest", "2024-02-29",
                      "2024-02-29T12:30", "2024-02-29T12:30:15Z", "2024-02-29 12:30:15+01:00"):
             running = self.run_command("tail", "--since", when, "--address", "ipc:///nowhere")
-            time.sleep(0.1)
+            wait_until(lambda: running.waits_for_signals() or running.process.poll() is not None, 20, when)
             self.assertEqual(running.stop(), 0, running.log())
 
     def test_probes(self):
@@ -280,7 +284,7 @@ class Streams(CommandCase):
         bridge.stop()
         wait_until(lambda: "stopped; waiting" in tail.log(), 5, "the end")
         again = self.bridge(port=bridge.port, name=bridge.name)
-        wait_until(lambda: "connected to coretapd" in tail.log(), 5, "the return")
+        wait_until(lambda: "connected to coretapd" in tail.log() and "began a new run" in tail.log(), 20, "the return")
         self.assertEqual(tail.stop(), 0)
         kinds = [n["notice"] for n in json_lines("\n".join(tail.lines()))
                  if n.get("notice") and n["socket"] == "low"]

@@ -13,7 +13,7 @@ import tempfile
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
 from harness import FAKE_NODE, ROOT, TestCase, bpf_alive, bpf_ids, free_port, main, wait_until
-from machine import Machine, base
+from machine import Machine
 from test_package import build
 
 RECIPE = os.path.join(ROOT, "bridge", "container")

@@ -10,7 +10,7 @@ import tempfile
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
-from harness import (FAKE_NODE, ROOT, Bridge, FakeNode, Subscriber, TestCase, bpf_alive, bpf_ids,
+from harness import (FAKE_NODE, ROOT, Bridge, FakeNode, Subscriber, TestCase, bpf_alive,
                      free_port, main, need_root, semaphores, tool, wait_until)
 from replay import CompleteSubscriber
 
@@ -463,7 +463,7 @@ functions:
         path = declare(self.directory, KETTLE_YAML + "  - {function: pour, topic: kettle.pour}\n")
         with Bridge("--tracepoints", path, binary=self.kettle) as bridge, Subscriber(bridge) as sub:
             sub.wait_status()
-            self.assertIn(f'has no function "pour"', bridge.log())
+            self.assertIn('has no function "pour"', bridge.log())
             self.run_kettle("boil", 3)
             sub.wait_ledger({"kettle.brew": 3})
             self.assertEqual(self.ask(bridge, "hello")["probes"]["kettle.pour"],

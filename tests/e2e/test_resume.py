@@ -435,7 +435,7 @@ class KillAndChange(ResumeCase):
         bridge = self.start()
         sub = self.subscribe(account)
         with self.burst(5000) as node:
-            fired = node.finish()
+            node.finish()
         wait_until(lambda: account.count["mempool.removed"] == 5000, 10, "events")
         ids = bridge.bpf_ids()
         bridge.kill()
@@ -448,7 +448,7 @@ class KillAndChange(ResumeCase):
         wait_until(lambda: not bpf_alive(ids), 10, "the old links gone")
         self.assertEqual({run for run, _ in sub.unknown}, {run})  # nobody has it any more
         with self.burst(5000) as node:
-            fired = node.finish()
+            node.finish()
         wait_until(lambda: account.count["mempool.removed"] == 10000, 10, "events")
         self.assertEqual(sub.errors, [])
         self.assertEqual(account.wrong, [])

@@ -185,7 +185,7 @@ class Stopped(TestCase):
                 subs.append(s)
             for s in subs:
                 self.assertEqual(s.recv_multipart()[0], b"bridge.status")
-            received, dropped, n = [0] * 3, 0, [0] * 3
+            received, n = [0] * 3, [0] * 3
             # Two spent, two added, and so on: two events to a message.
             with FakeNode("burst", 2 * messages, "--probe", "utxo", "--wait") as node:
                 end = None

@@ -82,6 +82,17 @@ def need_root():
         raise unittest.SkipTest("wants root")
 
 
+def need_node(package="js", module="zeromq"):
+    """Node.js, and what a package of ours under clients/ depends on."""
+    if not shutil.which("node"):
+        raise unittest.SkipTest("wants node")
+    version = subprocess.run(["node", "--version"], capture_output=True, text=True).stdout
+    if int(version.strip().lstrip("v").split(".")[0] or 0) < 20:
+        raise unittest.SkipTest(f"wants node 20 or later, has {version.strip()}")
+    if not os.path.exists(os.path.join(ROOT, "clients", package, "node_modules", module)):
+        raise unittest.SkipTest("wants its dependencies: make deps-js")
+
+
 class Bridge:
     """A running coretapd. Its stderr is in .log(); sanitizer reports fail the test at stop().
     Small journals unless args say otherwise; keep leaves its directory for a successor."""

@@ -86,10 +86,22 @@ static int follow_encrypt(struct follow *follow)
 	return EXIT_USAGE;
 }
 
+static void signals_block(sigset_t *signals)
+{
+	sigemptyset(signals);
+	sigaddset(signals, SIGINT);
+	sigaddset(signals, SIGTERM);
+	sigprocmask(SIG_BLOCK, signals, NULL);
+}
+
 int follow_open(struct follow *follow)
 {
+	sigset_t signals;
 	int err;
 
+	/* Before libzmq starts threads: one that has not come to block them would let them end us.
+	 */
+	signals_block(&signals);
 	if (!follow->address)
 		follow->address = CORETAP_DEFAULT_ADDRESS;
 	err = coretap_open(follow->address, &follow->tap);
@@ -166,7 +178,8 @@ static void tell_notice(struct follow *follow, const struct coretap_event *event
 			complain("%s socket: nothing from coretapd of %s for 3 s; waiting", socket,
 				 node);
 		else if (!follow->waiting)
-			complain("no coretapd at %s yet, waiting", follow->address);
+			complain("no coretapd at %s yet, or it knows no key of ours; waiting",
+				 follow->address);
 		follow->waiting = true;
 		break;
 	case CORETAP_ALIVE:
@@ -273,10 +286,7 @@ static int begin(struct follow *follow, struct pollfd fds[3])
 		}
 		coretap_commit(follow->tap);
 	}
-	sigemptyset(&signals);
-	sigaddset(&signals, SIGINT);
-	sigaddset(&signals, SIGTERM);
-	sigprocmask(SIG_BLOCK, &signals, NULL);
+	signals_block(&signals);
 	fds[0] = (struct pollfd){ .fd = signalfd(-1, &signals, SFD_CLOEXEC), .events = POLLIN };
 	fds[1] = (struct pollfd){ .fd = coretap_fd(follow->tap), .events = POLLIN };
 	fds[2] = (struct pollfd){ .fd = STDOUT_FILENO };

@@ -5,8 +5,8 @@ const MAX_SEEN = 600_000; // transactions, where nobody says which ones the node
 
 /** A mirror of the mempool. Without rpc its snapshots are what it has itself: it begins with nothing, and
  * keeps what it knows when continuity is lost. */
-export function openMirror({ address, rpc, since, history }) {
-  const common = { address, since, history, topics: ["net.", "block.evictions"] };
+export function openMirror({ address, curveServer, curveSecret, rpc, since, history }) {
+  const common = { address, curveServer, curveSecret, since, history, topics: ["net.", "block.evictions"] };
   if (rpc) return new Mempool({ ...common, rpc: new RPC(rpc) });
   const seen = new Mempool({ ...common, verbose: false, rpc: { call: async () => [...seen.transactions.keys()] } });
   return seen;

@@ -15,6 +15,8 @@ Shows a node's mempool live, in a browser: serves a page and a WebSocket API.
 
   --address A         coretapd: tcp://HOST:PORT or ipc:///run/coretap/NAME
                       (${DEFAULT_ADDRESS})
+  --curve-server FILE, --curve-secret FILE
+                      public key of coretapd, secret key of the explorer: see coretap keygen
   --listen HOST:PORT  where to serve; PORT 0: any free one (${DEFAULT_LISTEN})
   --since T           begin with what coretapd's journal holds: oldest, 10m, 2h, a time,
                       or now (oldest)
@@ -79,7 +81,7 @@ function rpc(url, cookie) {
 export function readOptions(args) {
   const text = { type: "string" };
   const flag = { type: "boolean" };
-  const options = { address: text, listen: text, since: text, rpc: text, "rpc-cookie": text, history: text, clients: text,
+  const options = { address: text, "curve-server": text, "curve-secret": text, listen: text, since: text, rpc: text, "rpc-cookie": text, history: text, clients: text,
     "allow-host": { ...text, multiple: true }, "allow-origin": { ...text, multiple: true }, help: { ...flag, short: "h" }, version: flag };
   let values;
   try {
@@ -91,6 +93,7 @@ export function readOptions(args) {
   return {
     help: values.help, version: values.version && `coretap-explorer ${version}`,
     address: values.address ?? DEFAULT_ADDRESS,
+    curveServer: values["curve-server"], curveSecret: values["curve-secret"],
     listen: endpoint(values.listen ?? DEFAULT_LISTEN),
     since: since === "now" ? undefined : since,
     rpc: rpc(values.rpc, values["rpc-cookie"]),
