@@ -1,15 +1,24 @@
-// With coretapd: what it lost is told and counted, and its restart is survived.
+// With coretapd, which demands keys: what it lost is told and counted, and its restart is survived.
 import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
+import { copyFileSync, mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { test } from "node:test";
 
-import { Bridge, FakeNode, cannot } from "../../js/test/bridge.js";
+import { BUILD, Bridge, FakeNode, cannot } from "../../js/test/bridge.js";
 import { Listener, Server, until } from "./server.js";
 
 const BURST = 20_000;
 
 test("what the bridge lost, and its restart", { skip: cannot, timeout: 120_000 }, async () => {
-  let bridge = await Bridge.start(["--ring-low", "64K"]);
-  const server = await Server.start("--address", bridge.address);
+  const keys = mkdtempSync(join(tmpdir(), "coretap-keys-"));
+  const key = (name) => join(keys, name);
+  for (const name of ["server", "explorer"]) execFileSync(`${BUILD}coretap`, ["keygen", key(name)], { stdio: "ignore" });
+  copyFileSync(key("explorer.pub"), key("clients"));
+  const demand = ["--curve-secret", key("server.key"), "--curve-clients", key("clients")];
+  let bridge = await Bridge.start(["--ring-low", "64K", ...demand]);
+  const server = await Server.start("--address", bridge.address, "--curve-server", key("server.pub"), "--curve-secret", key("explorer.key"));
   try {
     const listener = await Listener.open(server, ["health", "mempool", "blocks"]);
     const health = () => listener.messages.findLast(({ topic }) => topic === "health")?.data;
@@ -28,7 +37,7 @@ test("what the bridge lost, and its restart", { skip: cannot, timeout: 120_000 }
 
     await bridge.close();
     await until(() => health().silent.low, "silence");
-    bridge = await Bridge.start([], bridge.port);
+    bridge = await Bridge.start(demand, bridge.port);
     await until(() => !health().silent.low && health().runs === 1, "the new run");
     const node = new FakeNode("blocks", 2, 50, "--wait", "--start-delay", 300);
     await node.finish();
@@ -42,5 +51,6 @@ test("what the bridge lost, and its restart", { skip: cannot, timeout: 120_000 }
   } finally {
     await server.end("SIGKILL");
     await bridge.close();
+    rmSync(keys, { recursive: true });
   }
 });
