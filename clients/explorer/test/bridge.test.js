@@ -11,7 +11,7 @@ import { Listener, Server, until } from "./server.js";
 
 const BURST = 20_000;
 
-test("what the bridge lost, and its restart", { skip: cannot, timeout: 120_000 }, async () => {
+test("what the bridge lost, and its restart", { skip: cannot, timeout: 400_000 }, async () => {
   const keys = mkdtempSync(join(tmpdir(), "coretap-keys-"));
   const key = (name) => join(keys, name);
   for (const name of ["server", "explorer"]) execFileSync(`${BUILD}coretap`, ["keygen", key(name)], { stdio: "ignore" });

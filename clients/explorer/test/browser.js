@@ -21,6 +21,7 @@ export async function openBrowser() {
 export async function openPage(browser, address, options = {}) {
   const context = await browser.newContext({ viewport: { width: 1440, height: 1000 }, ...options });
   const page = await context.newPage();
+  page.setDefaultTimeout(90_000); // only ends what would wait for ever
   page.complaints = [];
   page.requested = new Set();
   page.on("console", (message) => ["error", "warning"].includes(message.type()) && page.complaints.push(message.text()));
@@ -31,7 +32,7 @@ export async function openPage(browser, address, options = {}) {
 }
 
 /** Waits until it says that the stream is alive. */
-export const live = (page) => page.waitForSelector(".chip[data-tone=good] >> text=live", { timeout: 30_000 });
+export const live = (page) => page.waitForSelector(".chip[data-tone=good] >> text=live");
 
 /** No complaint but those that are allowed, no request to anybody else. */
 export function clean(page, server, ...allowed) {

@@ -28,7 +28,7 @@ function watch() {
   });
 }
 
-test("none of fifty clients stalls another", { skip: cannot, timeout: 180_000 }, async (t) => {
+test("none of fifty clients stalls another", { skip: cannot, timeout: 400_000 }, async (t) => {
   const bridge = await Bridge.start();
   const server = await Server.start("--address", bridge.address);
   const browser = await cannotBrowse() ? null : await openBrowser();
@@ -65,7 +65,7 @@ test("none of fifty clients stalls another", { skip: cannot, timeout: 180_000 },
 
     node = new FakeNode("run", "--rate", 2200, "--block-interval", 3, "--seconds", SECONDS, "--wait", "--start-delay", 300);
     const fired = Object.entries(await node.finish()).filter(([name]) => /^(mempool|validation|net):/.test(name)).reduce((sum, [, n]) => sum + n, 0);
-    await until(() => readers.every((reader) => reader.next["node.exited"] && reader.count >= fired), "all events", 60);
+    await until(() => readers.every((reader) => reader.next["node.exited"] && reader.count >= fired), "all events");
     assert.deepEqual(readers.map(({ count, gaps }) => [count, gaps]), readers.map(() => [fired, 0]));
     await until(() => viewers.every((viewer) => viewer.of("delta", "mempool").at(-1)?.data.now.count === 0), "the empty mempool");
     for (const viewer of viewers) assert.equal(viewer.of("snapshot").length, STATE.length, "nobody else was behind");

@@ -14,7 +14,7 @@ const EVIL = `<img src=x onerror="document.title='owned'">"'&\u202e${"<script>do
 
 /** A scripted coretapd, its explorer, and a browser. */
 function scene(name, body) {
-  test(name, { skip: noBrowser, timeout: 120_000 }, async () => {
+  test(name, { skip: noBrowser, timeout: 400_000 }, async () => {
     const publisher = await Publisher.open();
     const server = await Server.start("--address", publisher.address);
     const browser = await openBrowser();

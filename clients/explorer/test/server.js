@@ -8,7 +8,7 @@ import { WebSocket } from "ws";
 
 const SERVER = fileURLToPath(new URL("../server.js", import.meta.url));
 
-export async function until(condition, what, seconds = 30) {
+export async function until(condition, what, seconds = 90) {
   for (const end = performance.now() + 1000 * seconds; ; await new Promise((resolve) => setTimeout(resolve, 10))) {
     const value = await condition();
     if (value) return value;
@@ -77,11 +77,15 @@ export class Server {
 /** A client of the API, that keeps what it is told. */
 export class Listener {
   messages = [];
+  count = 0; // events
 
   static async open(server, topics = [], options = {}) {
     const self = new Listener();
     self.socket = new WebSocket(`ws://127.0.0.1:${server.port}/api`, options);
-    self.socket.on("message", (data) => self.messages.push(JSON.parse(data)));
+    self.socket.on("message", (data) => {
+      self.messages.push(JSON.parse(data));
+      self.count += self.messages.at(-1).events?.length ?? 0;
+    });
     self.socket.on("error", () => {});
     self.closed = new Promise((resolve) => self.socket.on("close", (...how) => resolve(how)));
     await once(self.socket, "open");
