@@ -27,7 +27,7 @@ COMMAND = $(call objects,$(wildcard clients/c/command/*.c) bridge/probes.c bridg
 all: $(addprefix $(BUILD)/,coretapd coretap libcoretap.a libcoretap.so coretap.pc fake_node \
 		fake_node-v23 fake_node-v25 fake_node-v26)
 
-.PHONY: lint bench-node all unit sanitized deps deps-js deps-explorer check test test-node demo explorer bench install uninstall dist deb clean format docs
+.PHONY: lint valgrind bench-node all unit sanitized tsan coverage deps deps-js deps-explorer check test test-node demo explorer bench install uninstall dist deb clean format docs
 
 FORCE:
 
@@ -111,8 +111,34 @@ test: deps deps-js deps-explorer
 lint: $(BUILD)/coretap.skel.h
 	LINT=full BUILD=$(BUILD) tests/unit/test_lint.sh
 
+valgrind: all unit
+	$(TEST_ENV) tests/valgrind
+
 test-node: all sanitized
 	$(TEST_ENV) tests/run $(wildcard tests/node/test_*.py)
+
+# The same with ThreadSanitizer, for what talks to libzmq's threads.
+TSAN = $(BUILD)/tsan
+TSAN_TESTS = $(patsubst %,tests/e2e/test_%.py,replay ports subscribers security metrics join start_stop loss)
+
+tsan: all
+	+$(MAKE) --no-print-directory BUILD=$(TSAN) SANITIZE=thread CFLAGS="-O1 -g" $(TSAN)/coretapd $(TSAN)/coretap
+	BUILD=$(BUILD) SANITIZED=$(TSAN) tests/run $(TSAN_TESTS)
+
+# Which lines and branches the tests reach. A tree of its own: counts are kept beside the objects.
+COVERAGE = $(BUILD)/coverage
+COVERAGE_TESTS ?= $(wildcard tests/e2e/test_*.py)
+
+coverage: all
+	+$(MAKE) --no-print-directory BUILD=$(COVERAGE) CFLAGS="-O0 -g --coverage -fprofile-update=atomic" LDFLAGS=--coverage \
+		all unit
+	find $(COVERAGE) -name '*.gcda' -delete
+	-BUILD=$(COVERAGE) SANITIZED=$(COVERAGE) tests/run $(patsubst %.c,$(COVERAGE)/%,$(wildcard tests/unit/test_*.c)) \
+		$(COVERAGE_TESTS)
+	gcovr --root . --object-directory $(COVERAGE) --filter bridge/ --filter protocol/ --filter clients/c/ \
+		--exclude-unreachable-branches --exclude-throw-branches --sort-percentage --txt $(COVERAGE)/report.txt \
+		--branches --html-details $(COVERAGE)/report.html
+	gcovr --root . --object-directory $(COVERAGE) --filter bridge/ --filter protocol/ --filter clients/c/ --sort-percentage
 
 # ---- for people ----
 

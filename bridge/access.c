@@ -76,6 +76,10 @@ static int keys_read(const char *path, FILE *file, int (*found)(void *arg, const
 		else if (err > 0)
 			err = found(arg, key);
 	}
+	if (!err && ferror(file)) {
+		err = -EIO;
+		log_error("%s: %s", path, strerror(EIO));
+	}
 	explicit_bzero(line, sizeof(line));
 	explicit_bzero(key, sizeof(key));
 	return err < 0 ? err : 0;
@@ -128,12 +132,14 @@ static int client_found(void *arg, const uint8_t *key)
 	struct client_list *list = arg;
 	void *more;
 
-	if (list->n == MAX_CLIENTS)
+	if (list->n == MAX_CLIENTS) {
+		log_error("--curve-clients: more than %d keys", MAX_CLIENTS);
 		return -E2BIG;
+	}
 	if (!(list->n & (list->n - 1))) {
 		more = realloc(list->keys, (list->n ? 2 * list->n : 1) * KEY_BYTES);
 		if (!more)
-			return -ENOMEM;
+			return log_no_memory();
 		list->keys = more;
 	}
 	memcpy(list->keys[list->n++], key, KEY_BYTES);
@@ -187,13 +193,12 @@ static int clients_read(struct access *a)
 int access_open(struct access **access, const char *secret_file, const char *clients_file)
 {
 	struct access *a = calloc(1, sizeof(*a));
-	int err = -ENOMEM;
+	int err;
 
 	if (!a)
-		return err;
+		return log_no_memory();
 	a->clients_file = strdup(clients_file);
-	if (a->clients_file)
-		err = secret_read(a, secret_file);
+	err = a->clients_file ? secret_read(a, secret_file) : log_no_memory();
 	if (!err)
 		err = clients_read(a);
 	if (!err && !zmq_has("curve")) {
@@ -229,9 +234,8 @@ int access_start(struct access *a, void *context)
 	int linger = 0;
 
 	a->answers = zmq_socket(context, ZMQ_REP);
-	if (!a->answers)
+	if (!a->answers || zmq_setsockopt(a->answers, ZMQ_LINGER, &linger, sizeof(linger)))
 		return -errno;
-	zmq_setsockopt(a->answers, ZMQ_LINGER, &linger, sizeof(linger));
 	return zmq_bind(a->answers, "inproc://zeromq.zap.01") ? -errno : 0;
 }
 
@@ -255,8 +259,9 @@ static int monitor(struct access *a, void *context, void *socket)
 	if (!pair)
 		return -errno;
 	a->monitors[a->n_monitors++] = pair;
-	zmq_setsockopt(pair, ZMQ_LINGER, &linger, sizeof(linger));
-	zmq_setsockopt(pair, ZMQ_RCVHWM, &unlimited, sizeof(unlimited));
+	if (zmq_setsockopt(pair, ZMQ_LINGER, &linger, sizeof(linger)) ||
+	    zmq_setsockopt(pair, ZMQ_RCVHWM, &unlimited, sizeof(unlimited)))
+		return -errno;
 	return zmq_connect(pair, name) ? -errno : 0;
 }
 
@@ -274,11 +279,10 @@ int access_demand(struct access *a, void *context, void *socket)
 
 int access_fd(struct access *a)
 {
-	int fd = -1;
+	int fd;
 	size_t len = sizeof(fd);
 
-	zmq_getsockopt(a->answers, ZMQ_FD, &fd, &len);
-	return fd;
+	return zmq_getsockopt(a->answers, ZMQ_FD, &fd, &len) ? -errno : fd;
 }
 
 static bool client_known(const struct access *a, const uint8_t *key)

@@ -79,10 +79,15 @@ const char *bridge_topic(const void *arg, unsigned int topic)
 int bridge_watch(struct bridge *b, int fd)
 {
 	struct epoll_event event = { .events = EPOLLIN, .data.fd = fd };
+	int err = fd < 0 ? fd : 0;
 
-	if (fd < 0 || !epoll_ctl(b->epoll, EPOLL_CTL_ADD, fd, &event) || errno == EEXIST)
+	if (fd == -1 ||
+	    (!err && (!epoll_ctl(b->epoll, EPOLL_CTL_ADD, fd, &event) || errno == EEXIST)))
 		return 0;
-	return -errno;
+	if (!err)
+		err = -errno;
+	log_error("event loop: a descriptor cannot be watched: %s", strerror(-err));
+	return err;
 }
 
 /* ---- opening ---- */
@@ -128,6 +133,9 @@ static uint64_t run_new(const struct bridge *b)
 	char text[32] = "";
 	ssize_t n = pread(b->lock, text, sizeof(text) - 1, 0);
 
+	if (n < 0)
+		log_warning("%s/lock: the last run cannot be read: %s", b->directory,
+			    strerror(errno));
 	if (n > 0)
 		last = strtoull(text, NULL, 10);
 	if (run <= last)
@@ -192,15 +200,18 @@ static int loop_open(struct bridge *b)
 	sigaddset(&set, SIGINT);
 	sigaddset(&set, SIGHUP);
 	sigaddset(&set, SIGIO); /* a lease on the binary is being broken */
-	sigprocmask(SIG_BLOCK, &set, NULL);
+	if (sigprocmask(SIG_BLOCK, &set, NULL))
+		goto out;
 	signal(SIGPIPE, SIG_IGN);
 	/* The default slack of 50 us would make naps a quarter longer than they should be. */
 	prctl(PR_SET_TIMERSLACK, 1000UL, 0, 0, 0);
 	b->signals = signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
 	b->epoll = epoll_create1(EPOLL_CLOEXEC);
-	if (b->signals < 0 || b->epoll < 0)
-		return -errno;
-	return bridge_watch(b, b->signals);
+	if (b->signals >= 0 && b->epoll >= 0)
+		return bridge_watch(b, b->signals);
+out:
+	log_error("event loop: %s", strerror(errno));
+	return -errno;
 }
 
 static const struct event_desc *event_of(const void *arg, size_t i)
@@ -260,7 +271,8 @@ static int pipeline_open(struct bridge *b)
 			return EXIT_OTHER;
 	b->resumed = state_resume(b);
 	if (!b->resumed) {
-		state_end_run(b);
+		if (state_end_run(b))
+			return EXIT_OTHER;
 		b->run = run_new(b);
 		memcpy(options.ring_bytes, b->options->ring_bytes, sizeof(options.ring_bytes));
 		err = tracer_open(&b->tracer, &options);
@@ -273,12 +285,10 @@ static int pipeline_open(struct bridge *b)
 		b->streams[id].run = b->run;
 		err = b->resumed ? 0
 				 : ring_open(&b->rings[id], fd, tracer_ring_bytes(b->tracer, id));
-		if (!err)
-			err = bridge_watch(b, fd);
-		if (err) {
+		if (err)
 			log_error("%s ring: cannot be set up: %s", socket_name(id), strerror(-err));
+		if (err || bridge_watch(b, fd))
 			return EXIT_OTHER;
-		}
 	}
 	return 0;
 }
@@ -398,10 +408,8 @@ int bridge_open(struct bridge *b, const struct options *options)
 		return code;
 	if (options->check)
 		log_info("options: nothing wrong with them");
-	if (loop_open(b)) {
-		log_error("event loop: %s", strerror(errno));
+	if (loop_open(b))
 		return EXIT_OTHER;
-	}
 	code = node_find(&b->node, options);
 	if (code)
 		return code == -EPERM ? EXIT_PRIVILEGE : EXIT_NO_NODE;
@@ -435,7 +443,8 @@ int bridge_open(struct bridge *b, const struct options *options)
 		code = privileges_drop(b);
 	if (code)
 		return code;
-	bridge_watch(b, b->node.pidfd);
+	if (bridge_watch(b, b->node.pidfd))
+		return EXIT_OTHER;
 	b->attached_us = now_us();
 	log_info("%s: attached (%s), publishing as %s%s", b->binaries[b->current].path,
 		 tracer_describe(b->tracer), b->label,

@@ -31,4 +31,7 @@ void log_debug(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
  * released, so a successor finds it. */
 _Noreturn void log_out_of_memory(void);
 
+/* At the start, where everything can still be closed in order: says it and returns -ENOMEM. */
+int log_no_memory(void);
+
 #endif

@@ -202,7 +202,10 @@ bool node_find_again(struct node *node, const struct options *options, dev_t dev
 		return false;
 	node_close(node);
 	node_set(node, &process);
-	return node->pidfd >= 0;
+	if (node_alive(node))
+		return true;
+	node_gone(node);
+	return false;
 }
 
 void node_close(struct node *node)
@@ -216,10 +219,13 @@ bool node_alive(const struct node *node)
 {
 	struct pollfd poll_fd = { .fd = node->pidfd, .events = POLLIN };
 
-	/* No descriptor: the process was gone before one could be had. */
-	if (!node->process.pid || node->pidfd < 0)
+	if (!node->process.pid)
 		return false;
-	return poll(&poll_fd, 1, 0) == 0;
+	/* No descriptor: the process was gone before one could be had, or there was none to be had.
+	 */
+	if (node->pidfd < 0)
+		return !kill(node->process.pid, 0) || errno == EPERM;
+	return poll(&poll_fd, 1, 0) <= 0;
 }
 
 bool node_is_ignored(const struct node *node, pid_t pid)
@@ -277,7 +283,7 @@ bool node_follow(struct node *node, pid_t pid, uint64_t now)
 	}
 	node->process = process;
 	node->pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
-	return node->pidfd >= 0;
+	return node_alive(node);
 }
 
 bool node_take_over(struct node *node, const struct process *process)

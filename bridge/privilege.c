@@ -113,7 +113,8 @@ int privilege_user(struct user *user, const char *name)
 
 void privilege_seal(void)
 {
-	prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
+		log_warning("what coretapd executes could gain privileges: %s", strerror(errno));
 }
 
 /* glibc's setresuid and its like change all threads and end the process when one of them may not.

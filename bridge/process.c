@@ -80,7 +80,8 @@ int process_read(struct process *p, pid_t pid)
 			     "%*d %*d %llu",
 			     &p->parent, &start) != 2)
 		return -EBADMSG;
-	p->started_at = boot_time() + start / (unsigned long long)sysconf(_SC_CLK_TCK);
+	if (boot_time())
+		p->started_at = boot_time() + start / (unsigned long long)sysconf(_SC_CLK_TCK);
 	return 0;
 }
 

@@ -53,6 +53,12 @@ struct value {
 	};
 };
 
+/* For msgpack's packers, in the place of msgpack_sbuffer_write: memory that lacks once makes the
+ * whole buffer void, so that no half of a message is ever taken for a whole one. Who uses what was
+ * packed asks encode_whole first. */
+int encode_write(void *buffer, const char *data, size_t len);
+bool encode_whole(const msgpack_sbuffer *out);
+
 /* One event: a map of time_us and the event's fields (values[i] belongs to event->fields[i]).
  * Returns false, having added nothing, when memory is lacking. */
 bool encode_event(msgpack_sbuffer *out, const struct event_desc *event, uint64_t time_us,

@@ -3,12 +3,10 @@
 That it prints the same lines as the others is in test_conformance.py."""
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
 import tempfile
-import unittest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [os.path.join(HERE, "..", "lib"), HERE]

@@ -13,7 +13,6 @@ import sys
 import tempfile
 import threading
 import time
-import unittest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [os.path.join(HERE, "..", "lib"), os.path.join(HERE, "..", "conformance")]
@@ -518,13 +517,20 @@ class Rules(Case):
 
 class Node(Case):
     def test_with_a_node(self):
-        """Every replacement that the node fires, and each transaction of its blocks on the list."""
+        """Every replacement that the node fires, and each transaction of its blocks on the list, from a
+        bridge that demands keys."""
         receiver = self.receiver()
-        with tempfile.TemporaryDirectory() as d, Bridge() as bridge:
+        for name in ("server", "mine"):
+            subprocess.run([tool("coretap"), "keygen", f"{self.directory}/{name}"], check=True,
+                           stdout=subprocess.DEVNULL)
+        with tempfile.TemporaryDirectory() as d, \
+                Bridge("--curve-secret", f"{self.directory}/server.key",
+                       "--curve-clients", f"{self.directory}/mine.pub") as bridge:
             self.rules([{"name": "blocks", "topic": "block.evictions", "where": {"complete": True},
                          "fields": ["height", "txids"]},
                         {"name": "replaced", "topic": "mempool.replaced", "fields": "txid"}],
-                       {"ops": receiver}, port=bridge.port)
+                       {"ops": receiver}, port=bridge.port, curve_server="server.pub",
+                       curve_secret="mine.key")
             alerter = self.start("--since", "oldest", wait=False)
             self.wait(lambda: os.path.exists(f"{self.directory}/state.db"), 20, "a state")
             with FakeNode("blocks", 3, 20, "--replacements", 4, "--truth", f"{d}/truth", "--wait", "--start-delay",

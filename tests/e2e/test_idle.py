@@ -62,6 +62,20 @@ class Idle(TestCase):
             self.check_idle(bridge)
 
 
+class Wakeups(TestCase):
+    def test_of_a_burst(self):
+        """The traced thread pays for each time that the reader is woken: in a burst that is seldom."""
+        count = 200000
+        with Bridge(sanitized=False) as bridge, Subscriber(bridge, keep=False) as sub:
+            sub.wait_status()
+            before = switches(bridge.pid)
+            with FakeNode("burst", count, "--wait") as node:
+                self.assertEqual(node.finish(), {"mempool.removed": count})
+            sub.wait_count("mempool.removed", count)
+            self.assertEqual(sub.lost, {})
+            self.assertLess(switches(bridge.pid) - before, count // 10)
+
+
 class Latency(TestCase):
     def delays(self, sub, topic, first):
         """From the firing to the subscriber, in ms; the first message after silence only."""

@@ -2,10 +2,11 @@
 import os
 import signal
 import sys
+import tempfile
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
-from harness import Bridge, FakeNode, Subscriber, TestCase, main, wait_until
+from harness import Bridge, FakeNode, Subscriber, TestCase, compile_inject, inject_env, main, wait_until
 
 ACCURACY_US = 5000
 
@@ -92,6 +93,32 @@ class Time(TestCase):
             self.assertLess(abs(exited["time_us"] - after), 5_000_000)
             self.assertEqual(sub.of("block.evictions")[-1]["time_us"],
                              sub.of("mempool.removed")[-1]["time_us"])
+
+    def test_clock_is_stepped(self):
+        """By an hour, both ways: times follow within a second or two, numbers never go back."""
+        with tempfile.TemporaryDirectory() as directory:
+            clock, shim = os.path.join(directory, "clock"), compile_inject(directory)
+            with open(clock, "w") as f:
+                f.write("0    ")
+            with Bridge("--without", "tai", env=inject_env(shim, INJECT_CLOCK=clock)) as bridge, \
+                    Subscriber(bridge) as sub:
+                sub.wait_status()
+                with FakeNode("burst", 10 ** 9, "--rate", 1000, "--wait") as node:
+                    for step in (0, 3600, -3600, 0):
+                        with open(clock, "r+") as f:
+                            f.write(f"{step:<5}")
+
+                        def follows():
+                            events = sub.of("mempool.removed")
+                            return events and abs(events[-1]["time_us"] - now_us() - step * 1e6) < 2e6
+                        wait_until(follows, 20, f"{step} s")
+                    fired = node.stop()
+                sub.wait_ledger(fired)
+                bridge.stop()
+                wait_until(lambda: len(sub.stopped) == 2, what="bridge.stopping")
+            self.check_account(sub, fired)
+            self.check_stream(sub)
+            self.assertEqual(len(sub.runs), 1)
 
     def test_status(self):
         """Every second, and with the time at which it was made."""

@@ -6,6 +6,7 @@ as a stranger would read them, so the tests witness the wire contract independen
 import atexit
 import json
 import os
+import platform
 import random
 import re
 import shutil
@@ -36,6 +37,7 @@ def private_copy():
     return os.path.join(directory, "fake_node")
 
 
+os.environ.setdefault("TSAN_OPTIONS", f"suppressions={ROOT}/tests/tsan.supp ignore_noninstrumented_modules=1")
 FAKE_NODE = private_copy()
 BPFTOOL = shutil.which("bpftool", path=os.environ["PATH"] + ":/usr/sbin:/sbin") or "bpftool"
 
@@ -91,6 +93,23 @@ def need_node(package="js", module="zeromq"):
         raise unittest.SkipTest(f"wants node 20 or later, has {version.strip()}")
     if not os.path.exists(os.path.join(ROOT, "clients", package, "node_modules", module)):
         raise unittest.SkipTest("wants its dependencies: make deps-js")
+
+
+def compile_inject(directory):
+    """tests/lib/inject.c, to be preloaded: what it can do stands there. x86-64 only."""
+    if platform.machine() != "x86_64":
+        raise unittest.SkipTest("the stubs of tests/lib/inject.c are for x86-64")
+    path = os.path.join(directory, "inject.so")
+    subprocess.run(["gcc", "-std=gnu11", "-D_GNU_SOURCE", "-O1", "-g", "-fno-omit-frame-pointer", "-fPIC",
+                    "-shared", os.path.join(ROOT, "tests", "lib", "inject.c"), "-o", path, "-ldl", "-llmdb"],
+                   check=True)
+    return path
+
+
+def inject_env(shim, **variables):
+    """The environment for it; a sanitized program need not have its own library in front."""
+    asan = os.environ.get("ASAN_OPTIONS", "")
+    return {"LD_PRELOAD": shim, "ASAN_OPTIONS": f"{asan}:verify_asan_link_order=0".lstrip(":"), **variables}
 
 
 class Bridge:

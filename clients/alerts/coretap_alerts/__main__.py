@@ -45,7 +45,8 @@ class Service:
         self.alerter = Alerter(rules, state, block_by(rules.rpc) if rules.rpc else None)
         self.position = Position(state.position)
         self.stream = subscribe(*rules.topics(), address=address or rules.address, since=since,
-                                position=self.position)
+                                position=self.position, curve_server=rules.curve_server,
+                                curve_secret=rules.curve_secret)
         self.deliverers = [Deliverer(webhook, state, log) for webhook in rules.webhooks.values()]
         self.ending = threading.Event()
         self._looked_at = 0.0

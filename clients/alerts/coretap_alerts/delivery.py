@@ -8,7 +8,7 @@ import ssl
 import threading
 import time
 from contextlib import suppress
-from typing import Callable, Optional, Tuple
+from typing import Callable, Optional
 
 from . import __version__
 from .rules import Webhook

@@ -6,6 +6,7 @@ from typing import Any, Callable, Dict, FrozenSet, List, Optional, Set, Tuple
 from urllib.parse import urlsplit
 
 from coretap import CATALOGUE, RPC
+from coretap.keys import keys_of
 from coretap.subscriber import endpoints
 
 from .document import Field, RuleError, read
@@ -132,6 +133,8 @@ class Rules:
     rules: List[Rule]
     webhooks: Dict[str, Webhook]
     address: Optional[str] = None
+    curve_server: Optional[str] = None
+    curve_secret: Optional[str] = None
     state: Optional[str] = None
     rpc: Optional[RPC] = None
 
@@ -148,7 +151,8 @@ def load(path: str) -> Rules:
     """Raises RuleError."""
     directory = os.path.dirname(os.path.abspath(path))
     document = read(path)
-    top = document.map("address", "state", "rpc", "webhooks", "rules", required="rules")
+    top = document.map("address", "curve_server", "curve_secret", "state", "rpc", "webhooks", "rules",
+                       required="rules")
     webhooks = {name: _webhook(name, value, directory)
                 for name, value in (top["webhooks"].map() if "webhooks" in top else {}).items()}
     if not webhooks:
@@ -161,11 +165,13 @@ def load(path: str) -> Rules:
         rules.append(rule)
     if not rules:
         raise top["rules"].error("no rules")
-    state = top["state"].text() if "state" in top else None
     if "address" in top:
         _checked(top["address"], lambda: endpoints(top["address"].text()))
-    return Rules(rules, webhooks, top["address"].text() if "address" in top else None,
-                 os.path.join(directory, state) if state else None,
+    server, secret, state = (os.path.join(directory, top[name].text()) if name in top else None
+                             for name in ("curve_server", "curve_secret", "state"))
+    if server or secret:
+        _checked(top["curve_server" if server else "curve_secret"], lambda: keys_of(server, secret))
+    return Rules(rules, webhooks, top["address"].text() if "address" in top else None, server, secret, state,
                  _rpc(top["rpc"], directory) if "rpc" in top else None)
 
 
