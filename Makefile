@@ -27,7 +27,7 @@ COMMAND = $(call objects,$(wildcard clients/c/command/*.c) bridge/probes.c bridg
 all: $(addprefix $(BUILD)/,coretapd coretap libcoretap.a libcoretap.so coretap.pc fake_node \
 		fake_node-v23 fake_node-v25 fake_node-v26)
 
-.PHONY: lint valgrind bench-node all unit sanitized tsan coverage deps deps-js check test test-node demo bench install uninstall dist deb clean format docs
+.PHONY: lint valgrind bench-node all unit sanitized tsan coverage deps deps-js deps-explorer check test test-node demo explorer bench install uninstall dist deb clean format docs
 
 FORCE:
 
@@ -102,7 +102,7 @@ UNIT_TESTS = $(patsubst %.c,$(SANITIZED)/%,$(wildcard tests/unit/test_*.c)) $(wi
 check: all sanitized
 	$(TEST_ENV) tests/run $(UNIT_TESTS) $(FUZZ_TESTS)
 
-test: deps deps-js
+test: deps deps-js deps-explorer
 	+$(MAKE) --no-print-directory all sanitized
 	$(TEST_ENV) tests/run $(UNIT_TESTS) $(FUZZ_TESTS) $(wildcard tests/e2e/test_*.py) \
 		$(wildcard tests/conformance/test_*.py) $(wildcard tests/node/test_*.py)
@@ -142,9 +142,14 @@ coverage: all
 
 # ---- for people ----
 
-demo: deps
+demo: deps deps-js
 	+$(MAKE) --no-print-directory all
 	$(TEST_ENV) tests/demo
+
+# A recording, served without root or a node: a simulated one unless RECORDING=FILE.
+explorer: deps deps-js
+	+$(MAKE) --no-print-directory $(BUILD)/coretap
+	BUILD=$(BUILD) clients/explorer/play $(RECORDING)
 
 docs: $(BUILD)/coretap
 	$(BUILD)/coretap topics --json > protocol/events.json
@@ -176,14 +181,22 @@ deps:
 		echo "  Arch:   gcc make clang llvm bpf libbpf libelf zeromq msgpack-c lmdb libyaml libmicrohttpd systemtap python-pyzmq python-msgpack python-yaml"; \
 	fi
 
-# Debian 12's Node is older than the JavaScript client wants; where there is one that serves, its
-# tests run, elsewhere they are skipped.
+# Debian 12's Node is older than the JavaScript client and the explorer want; where there is one that
+# serves, their tests run, elsewhere they are skipped.
 deps-js:
 	@node -e 'process.exit(+process.versions.node.split(".")[0] >= 20 ? 0 : 1)' 2>/dev/null || \
-		{ echo "No Node 20 or later here: the JavaScript client's tests will be skipped."; exit 0; }; \
-	[ clients/js/node_modules/.package-lock.json -nt clients/js/package-lock.json ] || \
-		npm ci --ignore-scripts --no-audit --no-fund --prefix clients/js || \
-		echo "npm ci failed: the JavaScript client's tests will be skipped."
+		{ echo "No Node 20 or later here: nothing of JavaScript will run, its tests will be skipped."; exit 0; }; \
+	for p in clients/js clients/explorer; do \
+		[ $$p/node_modules/.package-lock.json -nt $$p/package-lock.json ] || \
+			npm ci --ignore-scripts --no-audit --no-fund --prefix $$p || \
+			echo "npm ci failed: what wants $$p will be skipped."; \
+	done
+
+# The browser in which the explorer's page is tested: heavy, so only for `make test`.
+deps-explorer:
+	@command -v chromium >/dev/null || ! command -v apt-get >/dev/null || [ "$$(id -u)" != 0 ] || \
+		{ apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends chromium; } || true
+	@command -v chromium >/dev/null || echo "No chromium here: the tests of the explorer's page will be skipped."
 
 INSTALL = install
 SBINDIR = $(PREFIX)/sbin
