@@ -22,9 +22,10 @@ PROTOCOL = $(call objects,$(wildcard protocol/*.c))
 BRIDGE = $(call objects,$(filter-out bridge/main.c,$(wildcard bridge/*.c)))
 LIBRARY_SOURCES = $(wildcard clients/c/*.c)
 LIBRARY = $(call objects,$(LIBRARY_SOURCES) protocol/catalogue.c protocol/decode.c protocol/json.c)
+NATS = $(call objects,$(wildcard clients/nats/*.c) $(addprefix clients/c/command/,follow.c keygen.c output.c times.c))
 COMMAND = $(call objects,$(wildcard clients/c/command/*.c) bridge/probes.c bridge/operands.c bridge/log.c protocol/encode.c)
 
-all: $(addprefix $(BUILD)/,coretapd coretap libcoretap.a libcoretap.so coretap.pc fake_node \
+all: $(addprefix $(BUILD)/,coretapd coretap coretap-nats libcoretap.a libcoretap.so coretap.pc fake_node \
 		fake_node-v23 fake_node-v25 fake_node-v26)
 
 .PHONY: bench-node all unit sanitized deps deps-js check test test-node demo bench install uninstall dist deb clean format docs
@@ -65,6 +66,9 @@ $(BUILD)/libcoretap.so: $(LIBRARY)
 $(BUILD)/coretap: $(COMMAND) $(LIBRARY)
 	$(CC) $(ALL_LDFLAGS) $^ -o $@ -lelf -lzmq -lncursesw
 
+$(BUILD)/coretap-nats: $(NATS) $(LIBRARY)
+	$(CC) $(ALL_LDFLAGS) $^ -o $@ -lnats -lzmq -lmsgpackc -lpthread
+
 # Made anew each time: PREFIX may be another one.
 $(BUILD)/coretap.pc: clients/c/coretap.pc.in FORCE | $(BUILD)
 	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@LIBDIR@|$(LIBDIR)|' -e 's|@VERSION@|$(VERSION)|' $< > $@
@@ -87,7 +91,7 @@ unit: $(UNIT)
 
 sanitized:
 	+$(MAKE) --no-print-directory BUILD=$(SANITIZED) SANITIZE=address,undefined CFLAGS="-O1 -g" \
-		$(SANITIZED)/coretapd $(SANITIZED)/coretap unit
+		$(addprefix $(SANITIZED)/,coretapd coretap coretap-nats) unit
 
 TEST_ENV = BUILD=$(BUILD) SANITIZED=$(SANITIZED)
 UNIT_TESTS = $(patsubst %.c,$(SANITIZED)/%,$(wildcard tests/unit/test_*.c)) $(wildcard tests/unit/*.sh tests/unit/*.py)

@@ -265,6 +265,8 @@ static int take_status(struct tracker *tracker, enum origin origin, const char *
 	node->sure = node->n;
 	tracker->heads = status->heads;
 	tracker->pending |= last;
+	tracker->frames = (struct coretap_message){ tracker->socket, name, length, body,
+						    body_length,     NULL };
 	return 0;
 }
 
@@ -582,6 +584,7 @@ bool tracker_next(struct tracker *tracker, struct coretap_event *event)
 		event->topic = stopping ? TOPIC_STOPPING : TOPIC_STATUS;
 		event->n = tracker->status.n;
 		event->time_us = tracker->status.time_us;
+		event->frames = &tracker->frames;
 		event->map = tracker->status.map;
 		event->hint = item_elements(&event->map);
 		return true;
