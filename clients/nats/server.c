@@ -35,9 +35,18 @@ bool server_option(struct server *server, int option, const char *value)
 	return false;
 }
 
-const char *server_error(natsStatus status, int code)
+/* What libnats says, without the place in its source that it begins with. */
+static const char *last_error(void)
 {
 	const char *text = nats_GetLastError(NULL);
+	const char *end = text && *text == '(' ? strstr(text, "): ") : NULL;
+
+	return end ? end + 3 : text;
+}
+
+const char *server_error(natsStatus status, int code)
+{
+	const char *text = last_error();
 
 	if (code && text && *text)
 		return text;
@@ -50,7 +59,7 @@ const char *server_error(natsStatus status, int code)
 
 static bool fail(struct server *server, natsStatus status, const char *what, bool denied)
 {
-	const char *text = nats_GetLastError(NULL);
+	const char *text = last_error();
 
 	snprintf(server->reason, sizeof(server->reason), "%s: %s", what,
 		 text && *text ? text : natsStatus_GetText(status));

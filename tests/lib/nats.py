@@ -1,7 +1,9 @@
 """nats-servers of the tests' own, and what a stream has, read by the example's plain NATS client."""
+import base64
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import socket
@@ -242,17 +244,21 @@ def read(cluster, stream="coretap", name="witness"):
 
 
 def heads(cluster, node, stream="coretap"):
-    """What the last status in the stream says was forwarded of a node."""
-    connection = cluster.connect()
+    """What the last statuses in the stream say was forwarded of a node: both sockets have the same
+    subject, a header of the one leads to the other."""
+    connection, found = cluster.connect(), {}
+    question = {"last_by_subj": f"coretap.{node}.bridge.status"}
     try:
-        answer = connection.request(f"$JS.API.STREAM.MSG.GET.{stream}",
-                                    {"last_by_subj": f"coretap.{node}.bridge.status"})
-        import base64
-        return msgpack.unpackb(base64.b64decode(answer["message"]["data"]))["heads"]
+        while question:
+            message = connection.request(f"$JS.API.STREAM.MSG.GET.{stream}", question)["message"]
+            found.update(msgpack.unpackb(base64.b64decode(message["data"]))["heads"])
+            other = re.search(r"Coretap-Status: (\d+)", base64.b64decode(message["hdrs"]).decode())
+            question = {"seq": int(other.group(1))} if other and "last_by_subj" in question else None
     except OSError:
-        return {}
+        pass
     finally:
         connection.close()
+    return found
 
 
 def wait_forwarded(cluster, node, fired, seconds=120, stream="coretap"):

@@ -1,6 +1,10 @@
 /* coretap tail: events as they happen. */
+#include <errno.h>
 #include <getopt.h>
+#include <limits.h>
 #include <stdio.h>
+#include <string.h>
+#include <unistd.h>
 
 #include "../event.h"
 #include "command.h"
@@ -22,6 +26,22 @@ static bool handle(struct follow *follow, const struct coretap_event *event)
 	return true;
 }
 
+/* NATS is another program's business: whoever does not want it needs no libnats. It stands beside
+ * this one, or on the PATH. */
+static int run_nats(char **argv)
+{
+	char path[PATH_MAX];
+	ssize_t length = readlink("/proc/self/exe", path, sizeof(path) - sizeof("-nats"));
+
+	if (length > 0) {
+		strcpy(path + length, "-nats");
+		execv(path, argv);
+	}
+	execvp("coretap-nats", argv);
+	complain("coretap-nats: %s; `coretap tail --nats` needs it", strerror(errno));
+	return EXIT_OTHER;
+}
+
 static int run(const struct subcommand *self, int argc, char **argv)
 {
 	static const struct option options[] = {
@@ -41,6 +61,9 @@ static int run(const struct subcommand *self, int argc, char **argv)
 	bool json = false, text = false;
 	int option, code, closed;
 
+	for (int i = 1; i < argc && strcmp(argv[i], "--"); i++)
+		if (!strncmp(argv[i], "--nats", 6) && (!argv[i][6] || argv[i][6] == '='))
+			return run_nats(argv - 1); /* the whole command line */
 	while ((option = getopt_long(argc, argv, "a:n:h", options, NULL)) != -1)
 		switch (option) {
 		case 'j':
@@ -104,7 +127,9 @@ const struct subcommand command_tail = {
 		"  --since WHEN   begin earlier: 10m, 2h or 1d ago, oldest, or a time like\n"
 		"                 2009-01-03T18:15:05Z\n"
 		"  --position FILE\n"
-		"                 keep the place in FILE, and go on from there the next time\n\n"
+		"                 keep the place in FILE, and go on from there the next time\n"
+		"  --nats URL     out of a stream of NATS JetStream instead, with the options of\n"
+		"                 `coretap-nats tail`\n\n"
 		"What did not arrive is fetched from coretapd's replay and shown at its place. "
 		"Events "
 		"that are\n"
