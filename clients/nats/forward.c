@@ -196,7 +196,8 @@ static int link_server(struct forward *forward)
 /* Ends the link when the window has failed. */
 static void check_window(struct forward *forward)
 {
-	const struct mark *removed;
+	const struct mark *mark;
+	bool removed = false;
 	char text[300];
 	const char *why;
 	int code;
@@ -206,10 +207,11 @@ static void check_window(struct forward *forward)
 	if (!why)
 		return;
 	window_settle(forward->window, source_stored);
-	removed = code == WINDOW_REMOVED ? window_removed(forward->window) : NULL;
-	if (removed)
-		source_stored(removed);
-	forward->contested = code == JSStreamWrongLastSequenceErr;
+	while ((mark = window_removed(forward->window))) {
+		source_stored(mark);
+		removed = true;
+	}
+	forward->contested = code == JSStreamWrongLastSequenceErr && !removed;
 	/* What a contest is about is said where it is known whose message came in between. */
 	if (!forward->contested && !removed) {
 		snprintf(text, sizeof(text), "%s: %s; asking the stream where to go on",

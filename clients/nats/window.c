@@ -16,6 +16,7 @@
 struct entry {
 	int64_t sent_at;
 	size_t size;
+	bool removed; /* guarded by the lock, while it waits */
 	struct mark mark;
 };
 
@@ -34,7 +35,6 @@ struct window {
 	pthread_cond_t done;
 	bool ended; /* no acknowledgement comes any more */
 	uint64_t stored;
-	uint64_t removed; /* sequence at which WINDOW_REMOVED came */
 	bool failed;
 	int code;
 	char reason[256];
@@ -117,12 +117,12 @@ static void take_ack(natsConnection *connection, natsSubscription *acks, natsMsg
 		if (!before)
 			wake(window);
 	} else if (seq <= window->last) {
-		/* Taken for a repetition, of a message that the stream has removed since. */
+		/* Taken for a repetition, of a message that the stream has removed since. What
+		 * follows comes to nothing, as it counts on this one. */
 		pthread_mutex_lock(&window->lock);
-		if (!window->failed)
-			window->removed = expected;
+		window->entries[expected % window->options.messages].removed = true;
 		pthread_mutex_unlock(&window->lock);
-		fail(window, WINDOW_REMOVED, "was published before, and removed from the stream");
+		wake(window);
 	} else {
 		fail(window, JSStreamWrongLastSequenceErr, "stored at another place");
 	}
@@ -235,6 +235,10 @@ uint64_t window_publish(struct window *window, const struct message *message)
 	char reply[128];
 	natsStatus status;
 
+	entry->sent_at = now_ms();
+	entry->size = message->length;
+	entry->mark = message->mark;
+	entry->removed = false;
 	snprintf(reply, sizeof(reply), "%s.%" PRIu64, window->inbox, window->sent + 1);
 	status = natsMsg_Create(&msg, message->subject, reply, message->body, (int)message->length);
 	if (status == NATS_OK)
@@ -246,11 +250,18 @@ uint64_t window_publish(struct window *window, const struct message *message)
 		fail(window, 0, server_error(status, 0));
 		return 0;
 	}
-	entry->sent_at = now_ms();
-	entry->size = message->length;
-	entry->mark = message->mark;
 	window->bytes += message->length;
 	return ++window->sent;
+}
+
+static bool is_removed(struct window *window, uint64_t sequence)
+{
+	bool removed;
+
+	pthread_mutex_lock(&window->lock);
+	removed = window->entries[sequence % window->options.messages].removed;
+	pthread_mutex_unlock(&window->lock);
+	return removed;
 }
 
 void window_settle(struct window *window, void (*stored)(const struct mark *mark))
@@ -268,6 +279,8 @@ void window_settle(struct window *window, void (*stored)(const struct mark *mark
 	if (window->settled == window->sent)
 		return;
 	oldest = &window->entries[(window->settled + 1) % window->options.messages];
+	if (is_removed(window, window->settled + 1) && is_removed(window, window->sent))
+		fail(window, 0, "published before, and removed from the stream since");
 	if (now_ms() - oldest->sent_at > window->options.timeout_ms)
 		fail(window, 0, "no acknowledgement in time");
 }
@@ -303,7 +316,7 @@ size_t window_waiting(const struct window *window)
 
 const struct mark *window_removed(struct window *window)
 {
-	return window->removed > window->settled
-		       ? &window->entries[window->removed % window->options.messages].mark
-		       : NULL;
+	if (window->settled == window->sent || !is_removed(window, window->settled + 1))
+		return NULL;
+	return &window->entries[++window->settled % window->options.messages].mark;
 }

@@ -65,9 +65,8 @@ const char *window_failure(struct window *window, int *code);
 uint64_t window_stored(const struct window *window);
 size_t window_waiting(const struct window *window);
 
-/* The message whose id the server knew although the stream does not have it any more, after the
- * window has failed with WINDOW_REMOVED; else NULL. */
-#define WINDOW_REMOVED (-1)
+/* After a failure: the next of the messages, from the oldest that waits on, that the server knew by
+ * their ids although the stream has them no more; NULL when there is none left. They are done. */
 const struct mark *window_removed(struct window *window);
 
 #endif

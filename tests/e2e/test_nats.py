@@ -138,13 +138,13 @@ class Nats(TestCase):
         self.assertEqual(forwarder.stop(), 0)
         account = read(cluster)
         told = [(t["topic"], t["socket"], t["reason"]) for t in account.told if "first" in t]
-        self.assertEqual(set(told), {("mempool.removed", "low", "not in the journal")})
+        self.assertIn(("mempool.removed", "low", "not in the journal"), told)
         gap = sum(t["last"] - t["first"] + 1 for t in account.told if t["topic"] == "mempool.removed")
         self.assertGreater(gap, 10000)
         self.assertEqual(account.count[bridge.name, "mempool.removed"] + gap, fired)
         self.assertIn(f"coretap.{bridge.name}.bridge.gap.mempool.removed", account.subjects)
-        gaps = [(w[2], w[4] - 1) for w in account.wrong if "got" in w and w[0].endswith("mempool.removed")]
-        self.assertEqual(gaps, [(t["first"], t["last"]) for t in account.told if "first" in t])
+        gaps = [(w[2], w[4] - 1) for w in account.wrong if str(w[0]).endswith("mempool.removed")]
+        self.assertEqual(gaps, [(t["first"], t["last"]) for t in account.told if t["topic"] == "mempool.removed"])
 
     def test_two_forwarders(self):
         """One writes, the other stands by, and takes over when that one dies."""
@@ -250,7 +250,7 @@ class Nats(TestCase):
                            ("verify failed|mismatch", f"tls://u:secret@127.0.0.1:{port}", "--tls-ca", cert,
                             "--tls-name", "elsewhere"),
                            ("Error loading", good, "--tls-ca", cert + "x"),
-                           ("secure|Secure|TLS|tls", f"nats://u:secret@localhost:{port}")):
+                           ("certificate", f"nats://u:secret@localhost:{port}")):
             code, said = attempt("--server", *args)
             self.assertEqual(code, 1, args)
             self.assertRegex(said, why)
