@@ -25,10 +25,13 @@ LIBRARY = $(call objects,$(LIBRARY_SOURCES) protocol/catalogue.c protocol/decode
 NATS = $(call objects,$(wildcard clients/nats/*.c) $(addprefix clients/c/command/,follow.c keygen.c output.c times.c))
 COMMAND = $(call objects,$(wildcard clients/c/command/*.c) bridge/probes.c bridge/operands.c bridge/log.c protocol/encode.c)
 
-all: $(addprefix $(BUILD)/,coretapd coretap coretap-nats libcoretap.a libcoretap.so coretap.pc fake_node \
+# Where there is no libnats, what needs it is left out.
+WITH_NATS := $(shell echo '\#include <nats/nats.h>' | $(CC) $(CFLAGS) -E - >/dev/null 2>&1 && echo coretap-nats)
+
+all: $(addprefix $(BUILD)/,coretapd coretap $(WITH_NATS) libcoretap.a libcoretap.so coretap.pc fake_node \
 		fake_node-v23 fake_node-v25 fake_node-v26)
 
-.PHONY: bench-node all unit sanitized deps deps-js check test test-node demo bench install uninstall dist deb clean format docs
+.PHONY: bench-node all unit sanitized deps deps-tests deps-js check test test-node demo bench install uninstall dist deb clean format docs
 
 FORCE:
 
@@ -91,7 +94,7 @@ unit: $(UNIT)
 
 sanitized:
 	+$(MAKE) --no-print-directory BUILD=$(SANITIZED) SANITIZE=address,undefined CFLAGS="-O1 -g" \
-		$(addprefix $(SANITIZED)/,coretapd coretap coretap-nats) unit
+		$(addprefix $(SANITIZED)/,coretapd coretap $(WITH_NATS)) unit
 
 TEST_ENV = BUILD=$(BUILD) SANITIZED=$(SANITIZED)
 UNIT_TESTS = $(patsubst %.c,$(SANITIZED)/%,$(wildcard tests/unit/test_*.c)) $(wildcard tests/unit/*.sh tests/unit/*.py)
@@ -99,7 +102,7 @@ UNIT_TESTS = $(patsubst %.c,$(SANITIZED)/%,$(wildcard tests/unit/test_*.c)) $(wi
 check: all sanitized
 	$(TEST_ENV) tests/run $(UNIT_TESTS)
 
-test: deps deps-js
+test: deps-tests deps-js
 	+$(MAKE) --no-print-directory all sanitized
 	$(TEST_ENV) tests/run $(UNIT_TESTS) $(wildcard tests/e2e/test_*.py) \
 		$(wildcard tests/conformance/test_*.py) $(wildcard tests/node/test_*.py)
@@ -124,17 +127,21 @@ format:
 
 DEBIAN = gcc make clang llvm bpftool libbpf-dev libelf-dev libzmq3-dev libmsgpack-dev liblmdb-dev libyaml-dev libmicrohttpd-dev \
 	 linux-libc-dev libc6-dev systemtap-sdt-dev binutils pkg-config python3 python3-zmq python3-msgpack python3-bitcoinlib \
-	 libncurses-dev mandoc
+	 libncurses-dev mandoc libnats-dev
+# What tests alone need.
+DEBIAN_TESTS = nats-server openssl
 
 # What is missing is installed on Debian and its kin; elsewhere it is named.
-deps:
+deps: PACKAGES = $(DEBIAN)
+deps-tests: PACKAGES = $(DEBIAN) $(DEBIAN_TESTS)
+deps deps-tests:
 	@if command -v dpkg-query >/dev/null; then \
 		missing=; \
-		for p in $(DEBIAN); do \
+		for p in $(PACKAGES); do \
 			dpkg-query -W -f '$${Status}' $$p 2>/dev/null | grep -q ' installed$$' || missing="$$missing $$p"; \
 		done; \
 		[ -z "$$missing" ] || { \
-			[ "$$(id -u)" = 0 ] || { echo "missing:$$missing: run 'sudo make deps'" >&2; exit 1; }; \
+			[ "$$(id -u)" = 0 ] || { echo "missing:$$missing: run 'sudo make $@'" >&2; exit 1; }; \
 			apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends $$missing; }; \
 	else \
 		echo "Install what is missing of these, then go on:"; \
@@ -147,9 +154,11 @@ deps:
 deps-js:
 	@node -e 'process.exit(+process.versions.node.split(".")[0] >= 20 ? 0 : 1)' 2>/dev/null || \
 		{ echo "No Node 20 or later here: the JavaScript client's tests will be skipped."; exit 0; }; \
-	[ clients/js/node_modules/.package-lock.json -nt clients/js/package-lock.json ] || \
-		npm ci --ignore-scripts --no-audit --no-fund --prefix clients/js || \
-		echo "npm ci failed: the JavaScript client's tests will be skipped."
+	for place in clients/js clients/nats/examples; do \
+		[ $$place/node_modules/.package-lock.json -nt $$place/package-lock.json ] || \
+			npm ci --ignore-scripts --no-audit --no-fund --prefix $$place || \
+			echo "npm ci failed: the JavaScript tests of $$place will be skipped."; \
+	done
 
 INSTALL = install
 SBINDIR = $(PREFIX)/sbin
@@ -173,13 +182,17 @@ INSTALLED = \
 	755:$(BUILD)/libcoretap.so:$(LIBDIR)/libcoretap.so.1 \
 	644:$(BUILD)/coretap.pc:$(LIBDIR)/pkgconfig/coretap.pc \
 	644:clients/c/coretap.h:$(INCLUDEDIR)/coretap.h \
-	$(foreach page,$(wildcard bridge/man/*.[1-8] clients/c/man/*.[1-8]),\
+	$(foreach page,$(wildcard bridge/man/*.[1-8] clients/c/man/*.[1-8] $(WITH_NATS:%=clients/nats/man/%.1)),\
 		644:$(page):$(MANDIR)/man$(patsubst .%,%,$(suffix $(page)))/$(notdir $(page))) \
 	644:protocol/README.md:$(DOCDIR)/README.md \
 	644:protocol/EVENTS.md:$(DOCDIR)/EVENTS.md \
 	644:protocol/events.json:$(DOCDIR)/events.json \
 	$(foreach file,$(wildcard bridge/tracepoints/*.yaml),\
 		644:$(file):$(PREFIX)/share/coretap/tracepoints/$(notdir $(file))) \
+	$(foreach program,$(WITH_NATS),\
+		755:$(BUILD)/$(program):$(BINDIR)/$(program) \
+		644:clients/c/completions/coretap.bash:$(BASHDIR)/$(program) \
+		644:clients/c/completions/coretap.fish:$(FISHDIR)/$(program).fish) \
 	644:$(BUILD)/coretapd.service:$(UNITDIR)/coretapd.service \
 	644:bridge/systemd/coretap.sysusers:$(SYSUSERSDIR)/coretap.conf \
 	644:bridge/systemd/coretap.tmpfiles:$(TMPFILESDIR)/coretap.conf \

@@ -545,6 +545,9 @@ static int start(struct arguments *arguments)
 		return EXIT_OTHER;
 	}
 	snprintf(forward->writer, sizeof(forward->writer), "%08x", id);
+	/* Statuses are what a forwarder writes at least. */
+	if (forward->takeover_ms < (int64_t)(3 * arguments->source.status_us / 1000))
+		forward->takeover_ms = (int64_t)(3 * arguments->source.status_us / 1000);
 	code = open_sources(arguments);
 	if (!code)
 		code = forward_run(forward);

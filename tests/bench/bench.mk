@@ -1,5 +1,5 @@
 # The programs of `make bench`; included by the main Makefile.
-BENCH = $(addprefix $(BUILD)/bench/,baseline receiver client nats)
+BENCH = $(addprefix $(BUILD)/bench/,baseline receiver client $(WITH_NATS:coretap-nats=nats))
 
 $(BUILD)/bench/baseline.bpf.o: tests/bench/baseline.bpf.c tests/bench/baseline.h
 	@mkdir -p $(@D)

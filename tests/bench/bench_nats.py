@@ -1,11 +1,12 @@
 """What coretap-nats takes, beside libnats' own asynchronous publishing of as many messages of the same size."""
 import datetime
+import os
 import subprocess
 import time
 
 import processes
 from harness import Bridge, FakeNode, private_copy
-from nats import Cluster, Forwarder, setup, wait_forwarded
+from nats import SERVER, Cluster, Forwarder, setup, wait_forwarded
 from report import median, number
 
 PENDING = 4096  # coretap-nats forward's own default
@@ -75,6 +76,9 @@ def nats(report, scale):
     published by libnats' own asynchronous loop (no headers, nothing that depends on the message before), which
     is what NATS' bench tool does too; servers, publisher and coretapd share the cores. CPU is that of the
     forwarder for a message."""
+    if not SERVER or not os.path.exists(processes.program("nats")):
+        report.write("No nats-server or no libnats here.")
+        return
     mixes = {"full": ("burst", scale.firings * 4), "small": ("walk", scale.firings // 4)}
     rows = []
     for servers in (1, 3):

@@ -27,7 +27,7 @@ SERVER = shutil.which("nats-server", path=os.environ["PATH"] + ":/usr/sbin")
 
 def need_nats():
     if not SERVER:
-        raise unittest.SkipTest("no nats-server here (make deps)")
+        raise unittest.SkipTest("no nats-server here (make deps-tests)")
     if not os.path.exists(tool("coretap-nats", False)):
         raise unittest.SkipTest("coretap-nats was not built: no libnats here (make deps)")
 
