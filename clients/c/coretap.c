@@ -230,6 +230,11 @@ int coretap_restore_topic(struct coretap *tap, enum socket_id socket, const char
 	return run ? tracker_restore_topic(tracker, topic, strlen(topic), next) : -EINVAL;
 }
 
+bool coretap_replay_down(const struct coretap *tap, enum socket_id socket)
+{
+	return tap->links[socket].filler && filler_down(tap->links[socket].filler);
+}
+
 /* The sockets that can carry what a topic or prefix stands for. */
 static void needed_sockets(const char *topic, bool needed[N_SOCKETS])
 {

@@ -48,6 +48,9 @@ int coretap_restore(struct coretap *tap, enum socket_id socket, const char *labe
 int coretap_restore_topic(struct coretap *tap, enum socket_id socket, const char *topic,
 			  uint64_t next);
 
+/* Whether gaps of a socket are told because replay does not answer, not because it has nothing. */
+bool coretap_replay_down(const struct coretap *tap, enum socket_id socket);
+
 /* Whether a topic has only letters, digits, '_', '-' and '.', and is neither empty nor too long. */
 bool topic_valid(const char *topic, size_t length);
 

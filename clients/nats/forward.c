@@ -73,8 +73,10 @@ static void say(struct forward *forward, const char *reason)
 
 static void unlink_server(struct forward *forward)
 {
-	for (size_t i = 0; i < forward->n_sources; i++)
+	for (size_t i = 0; i < forward->n_sources; i++) {
 		source_end(&forward->sources[i]);
+		forward->sources[i].last_sent = 0;
+	}
 	if (forward->window && window_stored(forward->window) > forward->stored)
 		forward->stored = window_stored(forward->window);
 	if (forward->connection)
@@ -248,9 +250,12 @@ static int pump(struct forward *forward, struct source *source)
 
 		if (got == 1)
 			publish(forward, source, &draft);
-		if (got == -ESTALE) {
+		if (got == -ESTALE || got == -EAGAIN) {
 			source_end(source);
-			*source->label = '\0';
+			if (got == -ESTALE)
+				*source->label = '\0'; /* the next status tells */
+			else
+				source->begin_at = now_ms() + RETRY_MS;
 			return 0;
 		}
 		if (got < 0) {
@@ -296,7 +301,11 @@ static int turn(struct forward *forward)
 	for (size_t i = 0; i < forward->n_sources && !err; i++) {
 		struct source *source = &forward->sources[i];
 
-		if (source_watch(source) && forward->window) {
+		if (source_watch(source))
+			source->begin_at = now_ms();
+		/* What is under way is not in the stream yet: that comes first. */
+		if (forward->window && source->begin_at && now_ms() >= source->begin_at &&
+		    window_stored(forward->window) >= source->last_sent) {
 			err = begin(forward, source);
 			if (err == -EAGAIN) {
 				unlink_server(forward);

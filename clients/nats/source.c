@@ -9,6 +9,8 @@
 #include "source.h"
 #include "stream.h"
 
+#define MAX_DOUBTS 10 /* each takes five seconds and a bit */
+
 static struct coretap *open_tap(const struct source_options *options, int *err)
 {
 	struct coretap *tap = NULL;
@@ -104,6 +106,7 @@ int source_begin(struct source *source)
 	if (!err && coretap_fd(source->tap) < 0)
 		err = coretap_fd(source->tap);
 	source->hungry = true;
+	source->begin_at = 0;
 	memset(source->status_us, 0, sizeof(source->status_us));
 	memset(source->status_seq, 0, sizeof(source->status_seq));
 	if (err)
@@ -241,6 +244,7 @@ static int draft_status(struct source *source, const struct coretap_event *event
 
 void source_sent(struct source *source, const struct draft *draft, uint64_t sequence)
 {
+	source->last_sent = sequence;
 	if (draft->status == N_SOCKETS)
 		return;
 	source->status_seq[draft->status] = sequence;
@@ -252,6 +256,18 @@ static void tell_range(const struct source *source, const char *what,
 {
 	complain("%s: %s: %s %s, numbers %" PRIu64 " to %" PRIu64, source->label, event->topic,
 		 grouped(event->last - event->first + 1), what, event->first, event->last);
+}
+
+/* Whether what is told as missing may still be in the journal: then it is asked for again, for a
+ * minute, before the log is told that it is gone. */
+static bool is_doubtful(struct source *source, const struct coretap_event *event)
+{
+	if (!coretap_replay_down(source->tap, event->socket) || source->doubts >= MAX_DOUBTS)
+		return false;
+	if (!source->doubts++)
+		complain("%s: %s socket: replay does not answer; asking again", source->label,
+			 socket_name(event->socket));
+	return true;
 }
 
 static int draft_event(struct source *source, const struct coretap_event *event, size_t limit,
@@ -269,6 +285,8 @@ static int draft_event(struct source *source, const struct coretap_event *event,
 	case CORETAP_STOPPING:
 		return draft_status(source, event, draft);
 	case CORETAP_GAP:
+		if (is_doubtful(source, event))
+			return -EAGAIN;
 		tell_range(source, "missing for good, the journal has them no more", event);
 		return draft_notice(source, event, draft, TOPIC_GAP, event->first, event->last,
 				    "not in the journal");
@@ -280,6 +298,8 @@ static int draft_event(struct source *source, const struct coretap_event *event,
 		complain("%s: %s socket: coretapd is back", source->label, socket);
 		return 2;
 	case CORETAP_NEW_RUN:
+		if (is_doubtful(source, event))
+			return -EAGAIN;
 		complain("%s: %s socket: coretapd began a new run %" PRIu64 " (was %" PRIu64
 			 "); what happened between is unknown",
 			 source->label, socket, event->run, event->old_run);
@@ -337,6 +357,8 @@ void source_stored(const struct mark *mark)
 
 	if (!place_enter(place, mark->run))
 		return;
+	if (mark->n > place->n)
+		source->doubts = 0;
 	place_reach(place, mark->n);
 	if (mark->status && mark->n > place->sure)
 		place->sure = mark->n;

@@ -27,6 +27,9 @@ struct source {
 	char label[DECODE_MAX_LABEL + 1]; /* "" = not heard yet */
 	struct coretap *watch;		  /* bridge.status only, always open */
 	struct coretap *tap;		  /* everything that is wanted, while it can be published */
+	int64_t begin_at;		  /* when tap is to be opened, 0 = not */
+	unsigned int doubts;		  /* how often replay did not answer */
+	uint64_t last_sent;		  /* sequence of the last message sent, 0 = none */
 	bool hungry;			  /* tap may have something at hand */
 	const struct coretap_message *frame; /* received, not published yet */
 	struct position stored;		  /* what the log has, as far as this process knows */
@@ -50,7 +53,8 @@ bool source_watch(struct source *source);
 
 /* Takes what is next. *message is filled when there is something to publish; it lives until the
  * next call. Returns 1; 2: taken, nothing to publish; 0: nothing at hand; -ESTALE: the label has
- * changed; or another negative errno value.
+ * changed; -EAGAIN: replay does not answer, read again from what is stored; or another negative errno
+ * value.
  * limit: bytes of the largest body that can be published; a larger one becomes a gap. */
 struct draft {
 	struct message message;
