@@ -93,9 +93,18 @@ static void unlink_server(struct forward *forward)
 static int begin(struct forward *forward, struct source *source)
 {
 	int err = stream_position(&forward->stream, source->label, &source->stored);
+	uint64_t last;
 
+	if (!err)
+		err = stream_ends(&forward->stream, &last);
 	if (err == -EAGAIN)
 		say(forward, forward->stream.reason);
+	/* What was read while somebody else wrote does not fit together. */
+	if (!err && last > window_sent(forward->window)) {
+		forward->contested = true;
+		position_clear(&source->stored);
+		err = -EAGAIN;
+	}
 	return err ? err : source_begin(source);
 }
 

@@ -224,6 +224,19 @@ int stream_position(struct stream *stream, const char *label, struct position *p
 	return err;
 }
 
+int stream_ends(struct stream *stream, uint64_t *last)
+{
+	jsStreamInfo *info = NULL;
+	jsErrCode code = 0;
+	natsStatus status = js_GetStreamInfo(&info, stream->js, stream->name, NULL, &code);
+
+	if (status != NATS_OK)
+		return fail(stream, status, code);
+	*last = info->State.LastSeq;
+	jsStreamInfo_Destroy(info);
+	return 0;
+}
+
 bool stream_has_other_writer(struct stream *stream, const char *writer)
 {
 	natsMsg *msg = NULL;

@@ -33,6 +33,9 @@ void stream_close(struct stream *stream);
 /* Moves the position to what the stream has of a node. Returns 0, -EAGAIN or -ENOMEM. */
 int stream_position(struct stream *stream, const char *label, struct position *position);
 
+/* Asks for the sequence that the stream ends with now. Returns 0, -EAGAIN or -ENOMEM. */
+int stream_ends(struct stream *stream, uint64_t *last);
+
 /* Whether the last message was published by somebody else. */
 bool stream_has_other_writer(struct stream *stream, const char *writer);
 

@@ -98,7 +98,7 @@ static void take_ack(natsConnection *connection, natsSubscription *acks, natsMsg
 		strtoull(natsMsg_GetSubject(msg) + strlen(window->inbox) + 1, NULL, 10);
 	const char *json = natsMsg_GetData(msg);
 	uint64_t seq;
-	bool before;
+	bool before, repeated = json && strstr(json, "\"duplicate\":");
 
 	(void)connection;
 	(void)acks;
@@ -108,7 +108,7 @@ static void take_ack(natsConnection *connection, natsSubscription *acks, natsMsg
 		     "setup`)");
 	} else if (!json || strstr(json, "\"error\":")) {
 		take_error(window, json);
-	} else if ((seq = find_number(json, "\"seq\":")) == expected) {
+	} else if ((seq = find_number(json, "\"seq\":")) == expected && !repeated) {
 		pthread_mutex_lock(&window->lock);
 		before = window->stored >= expected;
 		if (!before)
@@ -116,7 +116,7 @@ static void take_ack(natsConnection *connection, natsSubscription *acks, natsMsg
 		pthread_mutex_unlock(&window->lock);
 		if (!before)
 			wake(window);
-	} else if (seq <= window->last) {
+	} else if (seq <= window->last && repeated) {
 		/* Taken for a repetition, of a message that the stream has removed since. What
 		 * follows comes to nothing, as it counts on this one. */
 		pthread_mutex_lock(&window->lock);
@@ -124,7 +124,9 @@ static void take_ack(natsConnection *connection, natsSubscription *acks, natsMsg
 		pthread_mutex_unlock(&window->lock);
 		wake(window);
 	} else {
-		fail(window, JSStreamWrongLastSequenceErr, "stored at another place");
+		/* Ids are compared first: a repeat says nothing about what precedes it. Another
+		 * forwarder has published the same, or a connection of before still did. */
+		fail(window, JSStreamWrongLastSequenceErr, "published by somebody else");
 	}
 	natsMsg_Destroy(msg);
 }
@@ -307,6 +309,11 @@ uint64_t window_stored(const struct window *window)
 	stored = mutable->stored;
 	pthread_mutex_unlock(&mutable->lock);
 	return stored;
+}
+
+uint64_t window_sent(const struct window *window)
+{
+	return window->sent;
 }
 
 size_t window_waiting(const struct window *window)

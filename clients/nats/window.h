@@ -61,8 +61,9 @@ void window_settle(struct window *window, void (*stored)(const struct mark *mark
 /* Why nothing more can be stored, NULL as long as it can. *code is JetStream's, 0 = none. */
 const char *window_failure(struct window *window, int *code);
 
-/* Last sequence that was stored, and how many messages wait. */
+/* Last sequence that was stored, last one that was sent, and how many messages wait. */
 uint64_t window_stored(const struct window *window);
+uint64_t window_sent(const struct window *window);
 size_t window_waiting(const struct window *window);
 
 /* After a failure: the next of the messages, from the oldest that waits on, that the server knew by

@@ -79,7 +79,7 @@ class Contents(TestCase):
 
     def test_one_version(self):
         self.assertEqual([os.path.basename(p).split("_")[0] for p in packages()],
-                         ["coretap", "coretap-nats", "libcoretap-dev", "libcoretap1", "python3-coretap"])
+                         ["coretap-nats", "coretap", "libcoretap-dev", "libcoretap1", "python3-coretap"])
         with Machine(root, debs) as machine:
             machine.run("dpkg", "-i", *inside(packages()))
             self.assertEqual(machine.run("coretapd", "--version").stdout, f"coretapd {version}\n")

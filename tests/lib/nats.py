@@ -193,6 +193,8 @@ class Account:
             self.redelivered += 1
             return
         self.sequence = sequence
+        if int(message.headers["Nats-Expected-Last-Sequence"]) != sequence - 1:
+            self.wrong.append(("stored at", sequence, message.headers))
         _, node, topic = message.subject.split(".", 2)
         self.subjects[message.subject] = self.subjects.get(message.subject, 0) + 1
         body = msgpack.unpackb(message.data)
