@@ -38,7 +38,8 @@ struct forward {
 	int64_t takeover_ms;
 	uint64_t report_us;
 
-	char writer[9];
+	char writer[9], link[32];
+	unsigned int links;
 	int wake;
 	natsConnection *connection;
 	struct stream stream;
@@ -174,6 +175,7 @@ static int link_server(struct forward *forward)
 {
 	struct window_options options = { .stream = forward->stream_name,
 					  .writer = forward->writer,
+					  .link = forward->link,
 					  .messages = forward->window_messages,
 					  .bytes = forward->window_bytes,
 					  .timeout_ms = ACK_MS,
@@ -185,6 +187,7 @@ static int link_server(struct forward *forward)
 	if (!may_write(forward))
 		return -EAGAIN;
 	compare_last(forward);
+	snprintf(forward->link, sizeof(forward->link), "%s.%u", forward->writer, ++forward->links);
 	forward->window = window_open(forward->connection, &options, forward->stream.last);
 	if (!forward->window)
 		return -ENOMEM;
@@ -207,8 +210,6 @@ static int link_server(struct forward *forward)
 /* Ends the link when the window has failed. */
 static void check_window(struct forward *forward)
 {
-	const struct mark *mark;
-	bool removed = false;
 	char text[300];
 	const char *why;
 	int code;
@@ -218,13 +219,10 @@ static void check_window(struct forward *forward)
 	if (!why)
 		return;
 	window_settle(forward->window, source_stored);
-	while ((mark = window_removed(forward->window))) {
-		source_stored(mark);
-		removed = true;
-	}
-	forward->contested = code == JSStreamWrongLastSequenceErr && !removed;
+	forward->contested = code == JSStreamWrongLastSequenceErr ||
+			     code == JSStreamWrongLastMsgIDErr;
 	/* What a contest is about is said where it is known whose message came in between. */
-	if (!forward->contested && !removed) {
+	if (!forward->contested) {
 		snprintf(text, sizeof(text), "%s: %s; asking the stream where to go on",
 			 forward->server.at, why);
 		say(forward, text);
@@ -232,9 +230,8 @@ static void check_window(struct forward *forward)
 	if (!forward->down_since)
 		forward->down_since = now_ms();
 	unlink_server(forward);
-	/* At once, if there is somebody to ask: nothing but a resend is due. */
-	if (forward->contested || removed)
-		forward->retry_at = now_ms();
+	if (forward->contested)
+		forward->retry_at = now_ms(); /* the servers answer */
 }
 
 static void publish(struct forward *forward, struct source *source, const struct draft *draft)

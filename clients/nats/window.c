@@ -16,7 +16,6 @@
 struct entry {
 	int64_t sent_at;
 	size_t size;
-	bool removed; /* guarded by the lock, while it waits */
 	struct mark mark;
 };
 
@@ -25,6 +24,7 @@ struct window {
 	natsSubscription *acks;
 	struct window_options options;
 	natsInbox *inbox;
+	char id[MAX_ID]; /* of the last message sent */
 	uint64_t last;	 /* of the stream, when this began */
 	uint64_t settled; /* last sequence that was handed over */
 	uint64_t sent;	 /* last sequence that was sent */
@@ -98,7 +98,7 @@ static void take_ack(natsConnection *connection, natsSubscription *acks, natsMsg
 		strtoull(natsMsg_GetSubject(msg) + strlen(window->inbox) + 1, NULL, 10);
 	const char *json = natsMsg_GetData(msg);
 	uint64_t seq;
-	bool before, repeated = json && strstr(json, "\"duplicate\":");
+	bool before;
 
 	(void)connection;
 	(void)acks;
@@ -108,7 +108,7 @@ static void take_ack(natsConnection *connection, natsSubscription *acks, natsMsg
 		     "setup`)");
 	} else if (!json || strstr(json, "\"error\":")) {
 		take_error(window, json);
-	} else if ((seq = find_number(json, "\"seq\":")) == expected && !repeated) {
+	} else if ((seq = find_number(json, "\"seq\":")) == expected) {
 		pthread_mutex_lock(&window->lock);
 		before = window->stored >= expected;
 		if (!before)
@@ -116,17 +116,8 @@ static void take_ack(natsConnection *connection, natsSubscription *acks, natsMsg
 		pthread_mutex_unlock(&window->lock);
 		if (!before)
 			wake(window);
-	} else if (seq <= window->last && repeated) {
-		/* Taken for a repetition, of a message that the stream has removed since. What
-		 * follows comes to nothing, as it counts on this one. */
-		pthread_mutex_lock(&window->lock);
-		window->entries[expected % window->options.messages].removed = true;
-		pthread_mutex_unlock(&window->lock);
-		wake(window);
 	} else {
-		/* Ids are compared first: a repeat says nothing about what precedes it. Another
-		 * forwarder has published the same, or a connection of before still did. */
-		fail(window, JSStreamWrongLastSequenceErr, "published by somebody else");
+		fail(window, 0, "an acknowledgement of something else");
 	}
 	natsMsg_Destroy(msg);
 }
@@ -203,23 +194,22 @@ bool window_has_room(const struct window *window)
 	       window->bytes < window->options.bytes;
 }
 
-size_t window_size(const struct window *window, const struct message *message)
-{
-	/* The headers' names, values of at most 20 digits, and the line ends. */
-	return message->length + strlen(message->id) + strlen(window->options.stream) + 200;
-}
-
-static natsStatus set_headers(const struct window *window, natsMsg *msg,
+static natsStatus set_headers(struct window *window, natsMsg *msg,
 			      const struct message *message)
 {
 	char text[64];
-	natsStatus status = natsMsgHeader_Set(msg, "Nats-Msg-Id", message->id);
+	natsStatus status = NATS_OK;
 
+	if (window->sent > window->last)
+		status = natsMsgHeader_Set(msg, "Nats-Expected-Last-Msg-Id", window->id);
+	else
+		status = natsMsgHeader_Set(msg, "Nats-Expected-Stream", window->options.stream);
+	snprintf(window->id, sizeof(window->id), "%s/%s", message->id, window->options.link);
+	if (status == NATS_OK)
+		status = natsMsgHeader_Set(msg, "Nats-Msg-Id", window->id);
 	snprintf(text, sizeof(text), "%" PRIu64, window->sent);
 	if (status == NATS_OK)
 		status = natsMsgHeader_Set(msg, "Nats-Expected-Last-Sequence", text);
-	if (status == NATS_OK && window->sent == window->last)
-		status = natsMsgHeader_Set(msg, "Nats-Expected-Stream", window->options.stream);
 	snprintf(text, sizeof(text), "%s %s", socket_name(message->mark.socket),
 		 window->options.writer);
 	if (status == NATS_OK)
@@ -240,7 +230,6 @@ uint64_t window_publish(struct window *window, const struct message *message)
 	entry->sent_at = now_ms();
 	entry->size = message->length;
 	entry->mark = message->mark;
-	entry->removed = false;
 	snprintf(reply, sizeof(reply), "%s.%" PRIu64, window->inbox, window->sent + 1);
 	status = natsMsg_Create(&msg, message->subject, reply, message->body, (int)message->length);
 	if (status == NATS_OK)
@@ -254,16 +243,6 @@ uint64_t window_publish(struct window *window, const struct message *message)
 	}
 	window->bytes += message->length;
 	return ++window->sent;
-}
-
-static bool is_removed(struct window *window, uint64_t sequence)
-{
-	bool removed;
-
-	pthread_mutex_lock(&window->lock);
-	removed = window->entries[sequence % window->options.messages].removed;
-	pthread_mutex_unlock(&window->lock);
-	return removed;
 }
 
 void window_settle(struct window *window, void (*stored)(const struct mark *mark))
@@ -281,8 +260,6 @@ void window_settle(struct window *window, void (*stored)(const struct mark *mark
 	if (window->settled == window->sent)
 		return;
 	oldest = &window->entries[(window->settled + 1) % window->options.messages];
-	if (is_removed(window, window->settled + 1) && is_removed(window, window->sent))
-		fail(window, 0, "published before, and removed from the stream since");
 	if (now_ms() - oldest->sent_at > window->options.timeout_ms)
 		fail(window, 0, "no acknowledgement in time");
 }
@@ -319,11 +296,4 @@ uint64_t window_sent(const struct window *window)
 size_t window_waiting(const struct window *window)
 {
 	return (size_t)(window->sent - window->settled);
-}
-
-const struct mark *window_removed(struct window *window)
-{
-	if (window->settled == window->sent || !is_removed(window, window->settled + 1))
-		return NULL;
-	return &window->entries[++window->settled % window->options.messages].mark;
 }

@@ -1,10 +1,13 @@
-/* Publishing in a chain: each message says which sequence the stream must end with before it.
+/* Publishing in a chain: each message says which sequence, and which message of this window, the
+ * stream must end with before it.
  *
  * So the server stores exactly what was sent, in the order in which it was sent, or stops at the
  * first message that did not come through: what follows does not fit any more. The same holds
- * against another writer, and against messages of a connection that was given up. An acknowledgement
- * therefore speaks of all messages before it as well. After any failure the window is done for: ask
- * the stream what it has, and open a new one there.
+ * against another writer, and against messages of a connection that was given up. The sequence alone
+ * would not do: a late message can find a stream of the length that it expects, but with other
+ * messages in it. Hence ids that no other window has. An acknowledgement speaks of all messages
+ * before it as well. After any failure the window is done for: ask the stream what it has, and open a
+ * new one there.
  *
  * Acknowledgements arrive in a thread of libnats; all functions here are called from one other. */
 #ifndef CORETAP_NATS_WINDOW_H
@@ -19,6 +22,7 @@ struct window;
 struct window_options {
 	const char *stream;
 	const char *writer;   /* names this process, in each message */
+	const char *link;     /* names this window among all that ever were */
 	size_t messages, bytes; /* that may wait for their acknowledgement */
 	int64_t timeout_ms;   /* for the oldest of them */
 	int wake;	      /* an eventfd that is written to when something has changed */
@@ -33,8 +37,10 @@ struct mark {
 	char topic[100];
 };
 
+#define MAX_ID 256
+
 struct message {
-	const char *subject, *id;
+	const char *subject, *id; /* the id is made unique by that of the window */
 	const void *body;
 	size_t length;
 	uint64_t other_status; /* of a status */
@@ -49,9 +55,6 @@ void window_close(struct window *window);
 /* Whether another message may be published. */
 bool window_has_room(const struct window *window);
 
-/* Bytes that a message takes at the server, headers included. */
-size_t window_size(const struct window *window, const struct message *message);
-
 /* Sends a message and returns its sequence, 0 when it could not be sent: the window has failed. */
 uint64_t window_publish(struct window *window, const struct message *message);
 
@@ -65,9 +68,5 @@ const char *window_failure(struct window *window, int *code);
 uint64_t window_stored(const struct window *window);
 uint64_t window_sent(const struct window *window);
 size_t window_waiting(const struct window *window);
-
-/* After a failure: the next of the messages, from the oldest that waits on, that the server knew by
- * their ids although the stream has them no more; NULL when there is none left. They are done. */
-const struct mark *window_removed(struct window *window);
 
 #endif

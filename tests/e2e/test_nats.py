@@ -186,14 +186,16 @@ class Nats(TestCase):
         with self.burst(5000) as node:
             fired = node.finish()["mempool.removed"]
         wait_forwarded(cluster, bridge.name, {"mempool.removed": fired})
-        forwarder.kill()
         connection = cluster.connect()
         before = connection.request("$JS.API.STREAM.PURGE.coretap")["purged"]
         self.assertGreater(before, 10)
-        with self.enter(Forwarder(cluster, bridge)) as forwarder:
+        with forwarder:
+            cluster.kill(0)
+            cluster.start(0)
             with self.burst(1000) as node:
                 fired += node.finish()["mempool.removed"]
             wait_forwarded(cluster, bridge.name, {"mempool.removed": fired})
+            connection = cluster.connect()
             account = read(cluster)
             self.assertEqual(account.count[bridge.name, "mempool.removed"], 1000)
             connection.request("$JS.API.STREAM.DELETE.coretap")

@@ -205,7 +205,7 @@ class Account:
             self.told.append(body)
             return
         run, seq, lost, events = body["run"], body["seq"], body.get("lost", 0), body["events"]
-        if message.headers["Nats-Msg-Id"] != f"{node}.{run}.{topic}.{seq}" or body["node"] != node:
+        if message.headers["Nats-Msg-Id"].split("/")[0] != f"{node}.{run}.{topic}.{seq}" or body["node"] != node:
             self.wrong.append(("id", message.headers, message.subject))
         known = self.runs.setdefault(node, run)
         if run != known:
