@@ -1,8 +1,8 @@
 /* coretap-nats forward: from bridges into a stream, each message once and in order.
  *
- * One link at a time: a connection, what the stream has, a window of messages under way. Whatever
- * fails ends the link; the next one asks the stream again and goes on there, so that nothing has to
- * be remembered, neither here nor on a disk. */
+ * A connection and a window of messages under way. Whatever fails ends the connection; over the next
+ * one the window goes on where the stream ends. Where it cannot, and at the start, the stream itself
+ * tells where to go on: nothing is remembered on a disk. */
 #include <errno.h>
 #include <getopt.h>
 #include <inttypes.h>
@@ -25,6 +25,7 @@
 
 #define RETRY_MS 1000
 #define ACK_MS 5000	/* a message without an acknowledgement for so long is not coming through */
+#define QUIET_MS 2000	/* more than WINDOW_LEASE_MS, and than a second between statuses */
 #define DRAIN_MS 5000	/* at the end, for what is under way */
 #define TURN 256	/* events of one source before the next one has its turn */
 #define NOTICE_BYTES 1024 /* what a notice takes at the server at most */
@@ -38,17 +39,17 @@ struct forward {
 	int64_t takeover_ms;
 	uint64_t report_us;
 
-	char writer[9], link[32];
-	unsigned int links;
+	char writer[9];
 	int wake;
 	natsConnection *connection;
 	struct stream stream;
-	struct window *window; /* NULL = there is no link */
+	struct window *window; /* NULL = none yet, or it came to nothing */
+	bool linked;	       /* it is attached to a connection */
+	size_t max_message;    /* when it was opened */
 	uint64_t stored;       /* highest sequence that this process knows to be stored */
-	bool contested;	       /* the last link ended at a message of somebody else */
-	bool standby;
-	uint64_t standby_last;
-	int64_t standby_since, retry_at, down_since;
+	bool quiet, standby;   /* waiting for silence; somebody else was seen to write */
+	uint64_t quiet_last;
+	int64_t quiet_since, retry_at, down_since;
 	char said[300]; /* why there is no link, as it was told last */
 	bool hopeless;	/* end with an error */
 
@@ -74,20 +75,30 @@ static void say(struct forward *forward, const char *reason)
 
 static void unlink_server(struct forward *forward)
 {
+	if (forward->window)
+		window_detach(forward->window);
+	if (forward->connection)
+		natsConnection_Close(forward->connection);
+	stream_close(&forward->stream);
+	natsConnection_Destroy(forward->connection);
+	forward->connection = NULL;
+	forward->linked = false;
+	forward->retry_at = now_ms() + RETRY_MS;
+	if (!forward->down_since)
+		forward->down_since = now_ms();
+}
+
+/* What waits in the window is read again from the bridges. */
+static void drop_window(struct forward *forward)
+{
 	for (size_t i = 0; i < forward->n_sources; i++) {
 		source_end(&forward->sources[i]);
 		forward->sources[i].last_sent = 0;
 	}
 	if (forward->window && window_stored(forward->window) > forward->stored)
 		forward->stored = window_stored(forward->window);
-	if (forward->connection)
-		natsConnection_Close(forward->connection);
 	window_close(forward->window);
 	forward->window = NULL;
-	stream_close(&forward->stream);
-	natsConnection_Destroy(forward->connection);
-	forward->connection = NULL;
-	forward->retry_at = now_ms() + RETRY_MS;
 }
 
 /* Reads on where the stream ends. Returns 0 or a negative errno value, after saying why. */
@@ -102,39 +113,41 @@ static int begin(struct forward *forward, struct source *source)
 		say(forward, forward->stream.reason);
 	/* What was read while somebody else wrote does not fit together. */
 	if (!err && last > window_sent(forward->window)) {
-		forward->contested = true;
 		position_clear(&source->stored);
 		err = -EAGAIN;
 	}
 	return err ? err : source_begin(source);
 }
 
-/* Two forwarders for one stream: the one that came last writes, the other stands by until nothing
- * has been written for a while. Returns whether this one is to write. */
+/* One forwarder writes to a stream. Who finds the messages of another begins when nothing was written
+ * for a while: a short one after a start, when the other has most likely ended; a longer one when it
+ * was seen to write. Returns whether this one is to write. */
 static bool may_write(struct forward *forward)
 {
 	int64_t now = now_ms();
 
-	if (!forward->contested)
-		return true;
-	if (!stream_has_other_writer(&forward->stream, forward->writer) && !forward->standby) {
-		forward->contested = false;
+	if (!stream_has_other_writer(&forward->stream, forward->writer)) {
+		forward->quiet = forward->standby = false;
 		return true;
 	}
-	if (!forward->standby || forward->stream.last != forward->standby_last) {
-		if (!forward->standby)
+	if (!forward->quiet || forward->stream.last != forward->quiet_last) {
+		if (forward->quiet && !forward->standby) {
 			complain("stream %s: another forwarder writes to it; standing by until it "
 				 "has been silent for %" PRId64
 				 " s (forwarders of different nodes need a stream each)",
 				 forward->stream_name, forward->takeover_ms / 1000);
-		forward->standby = true;
-		forward->standby_last = forward->stream.last;
-		forward->standby_since = now;
+			forward->standby = true;
+		}
+		forward->quiet = true;
+		forward->quiet_last = forward->stream.last;
+		forward->quiet_since = now;
 	}
-	if (now - forward->standby_since < forward->takeover_ms)
+	if (now - forward->quiet_since < (forward->standby ? forward->takeover_ms : QUIET_MS))
 		return false;
-	complain("stream %s: the other forwarder is silent, taking over", forward->stream_name);
-	forward->standby = forward->contested = false;
+	if (forward->standby)
+		complain("stream %s: the other forwarder is silent, taking over",
+			 forward->stream_name);
+	forward->quiet = forward->standby = false;
 	return true;
 }
 
@@ -160,7 +173,7 @@ static int connect_stream(struct forward *forward)
 	forward->connection = server_connect(&forward->server);
 	if (!forward->connection) {
 		say(forward, forward->server.reason);
-		forward->hopeless = forward->server.denied && !forward->down_since;
+		forward->hopeless = forward->server.denied && !forward->stored && !forward->window;
 		return -EAGAIN;
 	}
 	err = stream_open(&forward->stream, forward->connection, forward->stream_name);
@@ -171,34 +184,64 @@ static int connect_stream(struct forward *forward)
 	return err;
 }
 
-static int link_server(struct forward *forward)
+/* Goes on with the window that was under way when the last connection ended, if the stream is as this
+ * one left it. */
+static bool resume_window(struct forward *forward)
+{
+	uint64_t last = forward->stream.last;
+
+	if (!forward->window)
+		return false;
+	if (window_holds(forward->window, last) &&
+	    forward->stream.max_message >= forward->max_message &&
+	    (last == window_stored(forward->window) ||
+	     !stream_has_other_writer(&forward->stream, forward->writer)))
+		return true;
+	drop_window(forward);
+	return false;
+}
+
+static int open_window(struct forward *forward)
 {
 	struct window_options options = { .stream = forward->stream_name,
 					  .writer = forward->writer,
-					  .link = forward->link,
 					  .messages = forward->window_messages,
 					  .bytes = forward->window_bytes,
 					  .timeout_ms = ACK_MS,
 					  .wake = forward->wake };
-	int err = connect_stream(forward);
 
-	if (err)
-		return err;
 	if (!may_write(forward))
 		return -EAGAIN;
 	compare_last(forward);
-	snprintf(forward->link, sizeof(forward->link), "%s.%u", forward->writer, ++forward->links);
-	forward->window = window_open(forward->connection, &options, forward->stream.last);
+	forward->window = window_open(&options, forward->stream.last);
 	if (!forward->window)
 		return -ENOMEM;
+	forward->max_message = forward->stream.max_message;
 	for (size_t i = 0; i < forward->n_sources; i++) {
-		err = *forward->sources[i].label ? begin(forward, &forward->sources[i]) : 0;
-		if (err)
+		int err = *forward->sources[i].label ? begin(forward, &forward->sources[i]) : 0;
+
+		if (err) {
+			drop_window(forward);
 			return err;
+		}
 	}
+	return 0;
+}
+
+static int link_server(struct forward *forward)
+{
+	int err = connect_stream(forward);
+
+	if (!err && !resume_window(forward))
+		err = open_window(forward);
+	if (!err)
+		err = window_attach(forward->window, forward->connection, forward->stream.last);
+	if (err)
+		return err;
+	forward->linked = true;
 	complain("stream %s at %s: publishing after sequence %" PRIu64, forward->stream_name,
 		 forward->server.at, forward->stream.last);
-	if (forward->down_since && now_ms() - forward->down_since > RETRY_MS)
+	if (forward->messages && now_ms() - forward->down_since > RETRY_MS)
 		complain("nothing was published for %.1f s; the journals have what happened "
 			 "meanwhile, unless told otherwise",
 			 (double)(now_ms() - forward->down_since) / 1000);
@@ -207,7 +250,7 @@ static int link_server(struct forward *forward)
 	return 0;
 }
 
-/* Ends the link when the window has failed. */
+/* Ends the connection when nothing more can be stored over it. */
 static void check_window(struct forward *forward)
 {
 	char text[300];
@@ -219,30 +262,29 @@ static void check_window(struct forward *forward)
 	if (!why)
 		return;
 	window_settle(forward->window, source_stored);
-	forward->contested = code == JSStreamWrongLastSequenceErr ||
-			     code == JSStreamWrongLastMsgIDErr;
-	/* What a contest is about is said where it is known whose message came in between. */
-	if (!forward->contested) {
+	/* Which of several it was, the stream tells. */
+	if (code != JSStreamWrongLastSequenceErr) {
 		snprintf(text, sizeof(text), "%s: %s; asking the stream where to go on",
 			 forward->server.at, why);
 		say(forward, text);
 	}
-	if (!forward->down_since)
-		forward->down_since = now_ms();
 	unlink_server(forward);
-	if (forward->contested)
+	if (code == JSStreamMessageExceedsMaximumErr)
+		drop_window(forward);
+	if (code == JSStreamWrongLastSequenceErr)
 		forward->retry_at = now_ms(); /* the servers answer */
 }
 
-static void publish(struct forward *forward, struct source *source, const struct draft *draft)
+static int publish(struct forward *forward, struct source *source, const struct draft *draft)
 {
 	uint64_t sequence = window_publish(forward->window, &draft->message);
 
 	if (!sequence)
-		return; /* check_window says so */
+		return -ENOMEM;
 	source_sent(source, draft, sequence);
 	forward->messages++;
 	forward->bytes += draft->message.length;
+	return 0;
 }
 
 /* Publishes what a source has, for a turn. */
@@ -255,7 +297,7 @@ static int pump(struct forward *forward, struct source *source)
 		int got = source_next(source, limit, &draft);
 
 		if (got == 1)
-			publish(forward, source, &draft);
+			got = publish(forward, source, &draft);
 		if (got == -ESTALE || got == -EAGAIN) {
 			source_end(source);
 			if (got == -ESTALE)
@@ -294,12 +336,12 @@ static int turn(struct forward *forward)
 {
 	int err = 0;
 
-	if (!forward->window && now_ms() >= forward->retry_at) {
+	if (!forward->linked && now_ms() >= forward->retry_at) {
 		err = link_server(forward);
 		if (err) {
 			unlink_server(forward);
-			if (!forward->down_since)
-				forward->down_since = now_ms();
+			if (forward->quiet && !forward->standby)
+				forward->retry_at = now_ms() + QUIET_MS / 8;
 			if (err == -EAGAIN && !forward->hopeless)
 				err = 0;
 		}
@@ -310,18 +352,19 @@ static int turn(struct forward *forward)
 		if (source_watch(source))
 			source->begin_at = now_ms();
 		/* What is under way is not in the stream yet: that comes first. */
-		if (forward->window && source->begin_at && now_ms() >= source->begin_at &&
+		if (forward->linked && source->begin_at && now_ms() >= source->begin_at &&
 		    window_stored(forward->window) >= source->last_sent) {
 			err = begin(forward, source);
 			if (err == -EAGAIN) {
 				unlink_server(forward);
+				drop_window(forward);
 				err = 0;
 			}
 		}
-		if (forward->window && source->tap)
+		if (forward->linked && source->tap)
 			err = pump(forward, source);
 	}
-	if (forward->window)
+	if (forward->linked)
 		check_window(forward);
 	if (forward->report_us && clock_us() - forward->reported_at >= forward->report_us)
 		report(forward, clock_us());
@@ -331,7 +374,7 @@ static int turn(struct forward *forward)
 /* Waits until something is there to do. */
 static void await(struct forward *forward, struct pollfd *fds)
 {
-	bool room = forward->window && window_has_room(forward->window);
+	bool room = forward->linked && window_has_room(forward->window);
 	int timeout = 250;
 	nfds_t n = 2;
 	uint64_t drop;
@@ -346,7 +389,7 @@ static void await(struct forward *forward, struct pollfd *fds)
 			timeout = 0;
 		fds[n++] = (struct pollfd){ .fd = coretap_fd(source->tap), .events = POLLIN };
 	}
-	if (!forward->window && forward->retry_at - now_ms() < timeout)
+	if (!forward->linked && forward->retry_at - now_ms() < timeout)
 		timeout = forward->retry_at > now_ms() ? (int)(forward->retry_at - now_ms()) : 0;
 	poll(fds, n, timeout);
 	if (fds[1].revents && read(forward->wake, &drop, sizeof(drop)) < 0)
@@ -360,7 +403,7 @@ static void drain(struct forward *forward)
 {
 	int64_t end = now_ms() + DRAIN_MS;
 
-	while (forward->window && window_waiting(forward->window) && now_ms() < end) {
+	while (forward->linked && window_waiting(forward->window) && now_ms() < end) {
 		struct pollfd fd = { .fd = forward->wake, .events = POLLIN };
 		uint64_t drop;
 
@@ -567,6 +610,7 @@ static int start(struct arguments *arguments)
 	if (!code)
 		code = forward_run(forward);
 	unlink_server(forward);
+	drop_window(forward);
 	for (size_t i = 0; forward->sources && i < forward->n_sources; i++)
 		source_close(&forward->sources[i]);
 	close(forward->wake);

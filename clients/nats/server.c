@@ -112,6 +112,9 @@ static bool set_options(struct server *server, natsOptions *options, const char 
 		status = natsOptions_SetWriteDeadline(options, WRITE_MS);
 	if (status == NATS_OK)
 		status = natsOptions_SetPingInterval(options, PING_MS);
+	/* What is published is on its way at once, never later out of a buffer: see window.h. */
+	if (status == NATS_OK)
+		status = natsOptions_SetSendAsap(options, true);
 	if (status == NATS_OK)
 		status = natsOptions_SetName(options, "coretap-nats");
 	if (status != NATS_OK)

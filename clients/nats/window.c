@@ -8,27 +8,30 @@
 #include <time.h>
 #include <unistd.h>
 
+#define MAX_ID 256
+
 #include "../c/command/command.h"
 #include "server.h"
 #include "stream.h"
 #include "window.h"
 
+/* A message that waits, and what it takes to send it again. */
 struct entry {
 	int64_t sent_at;
-	size_t size;
-	struct mark mark;
+	struct message message; /* its texts and body are in data */
+	char *data;
 };
 
 struct window {
-	natsConnection *connection;
+	natsConnection *connection; /* NULL = detached */
 	natsSubscription *acks;
 	struct window_options options;
 	natsInbox *inbox;
-	char id[MAX_ID]; /* of the last message sent */
-	uint64_t last;	 /* of the stream, when this began */
+	uint64_t base;	  /* last sequence of the stream when it was attached */
 	uint64_t settled; /* last sequence that was handed over */
-	uint64_t sent;	 /* last sequence that was sent */
-	size_t bytes;	 /* of those that wait */
+	uint64_t pushed;  /* last sequence that was sent over this connection */
+	uint64_t sent;	  /* last sequence that was taken */
+	size_t bytes;	  /* of those that wait */
 	struct entry *entries;
 
 	pthread_mutex_t lock; /* guards what follows */
@@ -149,67 +152,59 @@ static bool subscribe(struct window *window)
 	return false;
 }
 
-struct window *window_open(natsConnection *connection, const struct window_options *options,
-			   uint64_t last)
+static struct entry *entry_of(const struct window *window, uint64_t sequence)
+{
+	return &window->entries[sequence % window->options.messages];
+}
+
+struct window *window_open(const struct window_options *options, uint64_t last)
 {
 	struct window *window = calloc(1, sizeof(*window));
 
 	if (!window)
 		return NULL;
-	window->connection = connection;
 	window->options = *options;
-	window->last = window->settled = window->sent = window->stored = last;
+	window->base = window->settled = window->pushed = window->sent = window->stored = last;
 	pthread_mutex_init(&window->lock, NULL);
 	pthread_cond_init(&window->done, NULL);
 	window->entries = calloc(options->messages, sizeof(*window->entries));
-	if (!window->entries || !subscribe(window)) {
-		window_close(window);
-		return NULL;
-	}
-	return window;
+	if (window->entries)
+		return window;
+	window_close(window);
+	return NULL;
 }
 
 void window_close(struct window *window)
 {
 	if (!window)
 		return;
-	if (window->acks) {
-		natsSubscription_Unsubscribe(window->acks);
-		pthread_mutex_lock(&window->lock);
-		while (!window->ended)
-			pthread_cond_wait(&window->done, &window->lock);
-		pthread_mutex_unlock(&window->lock);
-		natsSubscription_Destroy(window->acks);
-	}
-	natsInbox_Destroy(window->inbox);
+	window_detach(window);
+	while (window->settled < window->sent)
+		free(entry_of(window, ++window->settled)->data);
 	pthread_cond_destroy(&window->done);
 	pthread_mutex_destroy(&window->lock);
 	free(window->entries);
 	free(window);
 }
 
-bool window_has_room(const struct window *window)
+bool window_holds(const struct window *window, uint64_t last)
 {
-	return window_waiting(window) < window->options.messages &&
-	       window->bytes < window->options.bytes;
+	return last >= window->settled && last <= window->sent;
 }
 
-static natsStatus set_headers(struct window *window, natsMsg *msg,
+static natsStatus set_headers(const struct window *window, natsMsg *msg, uint64_t sequence,
 			      const struct message *message)
 {
-	char text[64];
-	natsStatus status = NATS_OK;
+	char text[MAX_ID];
+	natsStatus status;
 
-	if (window->sent > window->last)
-		status = natsMsgHeader_Set(msg, "Nats-Expected-Last-Msg-Id", window->id);
-	else
-		status = natsMsgHeader_Set(msg, "Nats-Expected-Stream", window->options.stream);
-	snprintf(window->id, sizeof(window->id), "%s/%s", message->id, window->options.link);
-	if (status == NATS_OK)
-		status = natsMsgHeader_Set(msg, "Nats-Msg-Id", window->id);
-	snprintf(text, sizeof(text), "%" PRIu64, window->sent);
+	snprintf(text, sizeof(text), "%s/%s", message->id, window->options.writer);
+	status = natsMsgHeader_Set(msg, "Nats-Msg-Id", text);
+	snprintf(text, sizeof(text), "%" PRIu64, sequence - 1);
 	if (status == NATS_OK)
 		status = natsMsgHeader_Set(msg, "Nats-Expected-Last-Sequence", text);
+	if (status == NATS_OK && sequence == window->base + 1)
+		status = natsMsgHeader_Set(msg, "Nats-Expected-Stream", window->options.stream);
 	snprintf(text, sizeof(text), "%s %s", socket_name(message->mark.socket),
 		 window->options.writer);
 	if (status == NATS_OK)
@@ -220,47 +215,111 @@ static natsStatus set_headers(struct window *window, natsMsg *msg,
 	return status;
 }
 
-uint64_t window_publish(struct window *window, const struct message *message)
+static void send_entry(struct window *window, uint64_t sequence)
 {
-	struct entry *entry = &window->entries[(window->sent + 1) % window->options.messages];
+	struct entry *entry = entry_of(window, sequence);
+	const struct message *message = &entry->message;
 	natsMsg *msg = NULL;
 	char reply[128];
 	natsStatus status;
 
+	snprintf(reply, sizeof(reply), "%s.%" PRIu64, window->inbox, sequence);
 	entry->sent_at = now_ms();
-	entry->size = message->length;
-	entry->mark = message->mark;
-	snprintf(reply, sizeof(reply), "%s.%" PRIu64, window->inbox, window->sent + 1);
 	status = natsMsg_Create(&msg, message->subject, reply, message->body, (int)message->length);
 	if (status == NATS_OK)
-		status = set_headers(window, msg, message);
+		status = set_headers(window, msg, sequence, message);
 	if (status == NATS_OK)
 		status = natsConnection_PublishMsg(window->connection, msg);
 	natsMsg_Destroy(msg);
-	if (status != NATS_OK) {
+	if (status != NATS_OK)
 		fail(window, 0, server_error(status, 0));
-		return 0;
+}
+
+/* The first one alone shows whether there is room, and whether somebody else writes. */
+static void push(struct window *window)
+{
+	while (window->pushed < window->sent && !window->failed &&
+	       (window->pushed == window->base || window_stored(window) > window->base))
+		send_entry(window, ++window->pushed);
+}
+
+int window_attach(struct window *window, natsConnection *connection, uint64_t last)
+{
+	window->connection = connection;
+	window->ended = window->failed = false;
+	if (window->stored < last)
+		window->stored = last;
+	if (!subscribe(window)) {
+		window_detach(window);
+		return -EAGAIN;
 	}
+	window->base = window->pushed = last;
+	push(window);
+	return 0;
+}
+
+void window_detach(struct window *window)
+{
+	if (window->acks) {
+		natsSubscription_Unsubscribe(window->acks);
+		pthread_mutex_lock(&window->lock);
+		while (!window->ended)
+			pthread_cond_wait(&window->done, &window->lock);
+		pthread_mutex_unlock(&window->lock);
+		natsSubscription_Destroy(window->acks);
+	}
+	natsInbox_Destroy(window->inbox);
+	window->acks = NULL;
+	window->inbox = NULL;
+	window->connection = NULL;
+}
+
+bool window_has_room(const struct window *window)
+{
+	size_t most = window->settled == window->base ? 1 : window->options.messages;
+	size_t waiting = window_waiting(window);
+
+	if (window->settled < window->pushed && now_ms() - entry_of(window, window->settled + 1)->sent_at > WINDOW_LEASE_MS)
+		return false;
+	return waiting < most && window->bytes < window->options.bytes;
+}
+
+uint64_t window_publish(struct window *window, const struct message *message)
+{
+	struct entry *entry = entry_of(window, window->sent + 1);
+	size_t subject = strlen(message->subject) + 1, id = strlen(message->id) + 1;
+	char *data = malloc(subject + id + message->length);
+
+	if (!data)
+		return 0;
+	memcpy(data, message->subject, subject);
+	memcpy(data + subject, message->id, id);
+	memcpy(data + subject + id, message->body, message->length);
+	entry->data = data;
+	entry->message = *message;
+	entry->message.subject = data;
+	entry->message.id = data + subject;
+	entry->message.body = data + subject + id;
 	window->bytes += message->length;
-	return ++window->sent;
+	window->sent++;
+	push(window);
+	return window->sent;
 }
 
 void window_settle(struct window *window, void (*stored)(const struct mark *mark))
 {
 	uint64_t up_to = window_stored(window);
-	const struct entry *oldest;
 
 	while (window->settled < up_to) {
-		const struct entry *entry =
-			&window->entries[++window->settled % window->options.messages];
+		struct entry *entry = entry_of(window, ++window->settled);
 
-		window->bytes -= entry->size;
-		stored(&entry->mark);
+		window->bytes -= entry->message.length;
+		stored(&entry->message.mark);
+		free(entry->data);
 	}
-	if (window->settled == window->sent)
-		return;
-	oldest = &window->entries[(window->settled + 1) % window->options.messages];
-	if (now_ms() - oldest->sent_at > window->options.timeout_ms)
+	push(window);
+	if (window->settled < window->pushed &&
+	    now_ms() - entry_of(window, window->settled + 1)->sent_at > window->options.timeout_ms)
 		fail(window, 0, "no acknowledgement in time");
 }
 

@@ -1,13 +1,16 @@
-/* Publishing in a chain: each message says which sequence, and which message of this window, the
- * stream must end with before it.
+/* Publishing in a chain: each message says which sequence the stream must end with before it, and
+ * stays the message of that sequence until it is stored.
  *
  * So the server stores exactly what was sent, in the order in which it was sent, or stops at the
- * first message that did not come through: what follows does not fit any more. The same holds
- * against another writer, and against messages of a connection that was given up. The sequence alone
- * would not do: a late message can find a stream of the length that it expects, but with other
- * messages in it. Hence ids that no other window has. An acknowledgement speaks of all messages
- * before it as well. After any failure the window is done for: ask the stream what it has, and open a
- * new one there.
+ * first message that did not come through: what follows does not fit any more. After a failure the
+ * stream is asked where it ends, and what it does not have is sent again as it was, over another
+ * connection: whether a copy of before arrives after all makes no difference. An acknowledgement
+ * speaks of all messages before it as well.
+ *
+ * Two writers must not be under way at once: a message can find a stream of the length that it
+ * expects although it was the other who filled it. Hence nothing is sent while the oldest message has
+ * waited for longer than WINDOW_LEASE_MS, and nobody takes over before a stream has been silent for
+ * longer than that.
  *
  * Acknowledgements arrive in a thread of libnats; all functions here are called from one other. */
 #ifndef CORETAP_NATS_WINDOW_H
@@ -17,15 +20,16 @@
 
 #include "../../protocol/catalogue.h"
 
+#define WINDOW_LEASE_MS 1500
+
 struct window;
 
 struct window_options {
 	const char *stream;
-	const char *writer;   /* names this process, in each message */
-	const char *link;     /* names this window among all that ever were */
+	const char *writer;	/* names this process, in each message */
 	size_t messages, bytes; /* that may wait for their acknowledgement */
-	int64_t timeout_ms;   /* for the oldest of them */
-	int wake;	      /* an eventfd that is written to when something has changed */
+	int64_t timeout_ms;	/* for the oldest of them */
+	int wake;		/* an eventfd that is written to when something has changed */
 };
 
 /* What a message moves on once it is stored. */
@@ -37,10 +41,8 @@ struct mark {
 	char topic[100];
 };
 
-#define MAX_ID 256
-
 struct message {
-	const char *subject, *id; /* the id is made unique by that of the window */
+	const char *subject, *id; /* the id is made unique by that of the writer */
 	const void *body;
 	size_t length;
 	uint64_t other_status; /* of a status */
@@ -48,20 +50,29 @@ struct message {
 };
 
 /* last: the sequence that the stream ends with. NULL when memory is lacking. */
-struct window *window_open(natsConnection *connection, const struct window_options *options,
-			   uint64_t last);
+struct window *window_open(const struct window_options *options, uint64_t last);
 void window_close(struct window *window);
+
+/* Whether the stream can end with this sequence: what is stored of this window and what waits are
+ * known. */
+bool window_holds(const struct window *window, uint64_t last);
+
+/* Goes on over a connection, with a stream that ends with last, which the window must hold. Returns 0
+ * or -EAGAIN. window_detach before the connection is closed. */
+int window_attach(struct window *window, natsConnection *connection, uint64_t last);
+void window_detach(struct window *window);
 
 /* Whether another message may be published. */
 bool window_has_room(const struct window *window);
 
-/* Sends a message and returns its sequence, 0 when it could not be sent: the window has failed. */
+/* Takes and sends a message. Returns its sequence, 0 when memory is lacking. */
 uint64_t window_publish(struct window *window, const struct message *message);
 
 /* Hands over what was stored since the last call, in order. */
 void window_settle(struct window *window, void (*stored)(const struct mark *mark));
 
-/* Why nothing more can be stored, NULL as long as it can. *code is JetStream's, 0 = none. */
+/* Why nothing more can be stored over this connection, NULL as long as it can. *code is JetStream's,
+ * 0 = none. */
 const char *window_failure(struct window *window, int *code);
 
 /* Last sequence that was stored, last one that was sent, and how many messages wait. */
