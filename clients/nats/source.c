@@ -398,9 +398,9 @@ static void foresee(struct source *source, enum socket_id socket)
 	}
 	if (next < outlook->held) {
 		if (outlook->level < 2)
-			complain("%s: %s socket: the journal is overrun: %s events were not "
-				 "published and are lost, and more each second; what is missing "
-				 "is told in the stream",
+			complain("%s: %s socket: the journal is overrun: it has %s events no more that "
+				 "are not published, and more each second; those that do not wait "
+				 "in memory are lost, and will be told in the stream",
 				 source->label, socket_name(socket), grouped(outlook->held - next));
 		outlook->level = 2;
 		return;

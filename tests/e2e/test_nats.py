@@ -1,7 +1,7 @@
 """From the node's firing to a replicated log, exactly once: coretap-nats with real nats-servers, whatever
 is killed. The consumer is the plain NATS client of clients/nats/examples.
 
-NATS_SECONDS (16) is how long the nodes fire while everything is killed in turn, NATS_OUTAGE (8) how long
+NATS_SECONDS (16) is how long the nodes fire while everything is killed in turn, NATS_OUTAGE (5) how long
 all servers are away."""
 import json
 import os
@@ -18,7 +18,7 @@ from harness import Bridge, FakeNode, TestCase, main, need_root, private_copy, t
 from nats import EXAMPLES, Cluster, Forwarder, need_nats, read, setup, wait_forwarded
 
 SECONDS = float(os.environ.get("NATS_SECONDS", 16))
-OUTAGE = float(os.environ.get("NATS_OUTAGE", 8))
+OUTAGE = float(os.environ.get("NATS_OUTAGE", 5))
 RATE = 20000
 
 
@@ -123,7 +123,8 @@ class Nats(TestCase):
 
     def test_no_server_for_too_long(self):
         """Beyond what the journal holds: foretold, and then the exact range, also in the stream."""
-        cluster, bridge, forwarder = self.one(bridge_args=("--journal-low", "16M", "--journal-high", "16M"))
+        cluster, bridge, forwarder = self.one("--memory", "1M", bridge_args=(
+            "--journal-low", "16M", "--journal-high", "16M", "--subscriber-memory", "1M"))
         with self.burst(20000) as node:
             fired = node.finish()["mempool.removed"]
         wait_forwarded(cluster, bridge.name, {"mempool.removed": fired})
@@ -131,7 +132,7 @@ class Nats(TestCase):
         node = self.burst(10**9, "--rate", RATE)
         forwarder.wait_log("the journal begins to lose them in about", 60)
         forwarder.wait_log("the journal is overrun", 60)
-        time.sleep(1)
+        time.sleep(5)  # queues on the way hold some
         fired += node.stop()["mempool.removed"]
         cluster.start(0)
         wait_forwarded(cluster, bridge.name, {"mempool.removed": fired})
@@ -140,7 +141,7 @@ class Nats(TestCase):
         told = [(t["topic"], t["socket"], t["reason"]) for t in account.told if "first" in t]
         self.assertIn(("mempool.removed", "low", "not in the journal"), told)
         gap = sum(t["last"] - t["first"] + 1 for t in account.told if t["topic"] == "mempool.removed")
-        self.assertGreater(gap, 10000)
+        self.assertGreater(gap, 1000)
         self.assertEqual(account.count[bridge.name, "mempool.removed"] + gap, fired)
         self.assertIn(f"coretap.{bridge.name}.bridge.gap.mempool.removed", account.subjects)
         gaps = [(w[2], w[4] - 1) for w in account.wrong if str(w[0]).endswith("mempool.removed")]
