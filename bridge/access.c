@@ -31,6 +31,7 @@ enum {
 struct access {
 	uint8_t secret[KEY_BYTES];
 	char *clients_file;
+	FILE *clients_stream; /* as root may have opened it */
 	uint8_t (*clients)[KEY_BYTES];
 	size_t n_clients;
 	void *answers; /* the socket that libzmq asks */
@@ -74,6 +75,10 @@ static int keys_read(const char *path, FILE *file, int (*found)(void *arg, const
 				  path, number);
 		else if (err > 0)
 			err = found(arg, key);
+	}
+	if (!err && ferror(file)) {
+		err = -EIO;
+		log_error("%s: %s", path, strerror(EIO));
 	}
 	explicit_bzero(line, sizeof(line));
 	explicit_bzero(key, sizeof(key));
@@ -127,31 +132,51 @@ static int client_found(void *arg, const uint8_t *key)
 	struct client_list *list = arg;
 	void *more;
 
-	if (list->n == MAX_CLIENTS)
+	if (list->n == MAX_CLIENTS) {
+		log_error("--curve-clients: more than %d keys", MAX_CLIENTS);
 		return -E2BIG;
+	}
 	if (!(list->n & (list->n - 1))) {
 		more = realloc(list->keys, (list->n ? 2 * list->n : 1) * KEY_BYTES);
 		if (!more)
-			return -ENOMEM;
+			return log_no_memory();
 		list->keys = more;
 	}
 	memcpy(list->keys[list->n++], key, KEY_BYTES);
 	return 0;
 }
 
+/* A file that only root may read stays open for later, when we are not root any more: what is
+ * written into it can be read again then, though not another file that takes its place. */
+static int clients_open(struct access *a)
+{
+	FILE *file = fopen(a->clients_file, "re");
+	struct stat st, now;
+
+	if (!file && errno == EACCES && a->clients_stream &&
+	    !fstat(fileno(a->clients_stream), &st) && !stat(a->clients_file, &now) &&
+	    st.st_dev == now.st_dev && st.st_ino == now.st_ino) {
+		rewind(a->clients_stream);
+		return 0;
+	}
+	if (!file)
+		return -errno;
+	if (a->clients_stream)
+		fclose(a->clients_stream);
+	a->clients_stream = file;
+	return 0;
+}
+
 static int clients_read(struct access *a)
 {
 	struct client_list list = { .n = 0 };
-	FILE *file = fopen(a->clients_file, "re");
-	int err;
+	int err = clients_open(a);
 
-	if (!file) {
-		err = -errno;
-		log_error("--curve-clients %s: %s", a->clients_file, strerror(errno));
+	if (err) {
+		log_error("--curve-clients %s: %s", a->clients_file, strerror(-err));
 		return err;
 	}
-	err = keys_read(a->clients_file, file, client_found, &list);
-	fclose(file);
+	err = keys_read(a->clients_file, a->clients_stream, client_found, &list);
 	if (err) {
 		free(list.keys);
 		return err;
@@ -168,13 +193,12 @@ static int clients_read(struct access *a)
 int access_open(struct access **access, const char *secret_file, const char *clients_file)
 {
 	struct access *a = calloc(1, sizeof(*a));
-	int err = -ENOMEM;
+	int err;
 
 	if (!a)
-		return err;
+		return log_no_memory();
 	a->clients_file = strdup(clients_file);
-	if (a->clients_file)
-		err = secret_read(a, secret_file);
+	err = a->clients_file ? secret_read(a, secret_file) : log_no_memory();
 	if (!err)
 		err = clients_read(a);
 	if (!err && !zmq_has("curve")) {
@@ -198,6 +222,8 @@ void access_close(struct access *a)
 	if (a->answers)
 		zmq_close(a->answers);
 	explicit_bzero(a->secret, sizeof(a->secret));
+	if (a->clients_stream)
+		fclose(a->clients_stream);
 	free(a->clients_file);
 	free(a->clients);
 	free(a);
@@ -208,9 +234,8 @@ int access_start(struct access *a, void *context)
 	int linger = 0;
 
 	a->answers = zmq_socket(context, ZMQ_REP);
-	if (!a->answers)
+	if (!a->answers || zmq_setsockopt(a->answers, ZMQ_LINGER, &linger, sizeof(linger)))
 		return -errno;
-	zmq_setsockopt(a->answers, ZMQ_LINGER, &linger, sizeof(linger));
 	return zmq_bind(a->answers, "inproc://zeromq.zap.01") ? -errno : 0;
 }
 
@@ -234,8 +259,9 @@ static int monitor(struct access *a, void *context, void *socket)
 	if (!pair)
 		return -errno;
 	a->monitors[a->n_monitors++] = pair;
-	zmq_setsockopt(pair, ZMQ_LINGER, &linger, sizeof(linger));
-	zmq_setsockopt(pair, ZMQ_RCVHWM, &unlimited, sizeof(unlimited));
+	if (zmq_setsockopt(pair, ZMQ_LINGER, &linger, sizeof(linger)) ||
+	    zmq_setsockopt(pair, ZMQ_RCVHWM, &unlimited, sizeof(unlimited)))
+		return -errno;
 	return zmq_connect(pair, name) ? -errno : 0;
 }
 
@@ -253,11 +279,10 @@ int access_demand(struct access *a, void *context, void *socket)
 
 int access_fd(struct access *a)
 {
-	int fd = -1;
+	int fd;
 	size_t len = sizeof(fd);
 
-	zmq_getsockopt(a->answers, ZMQ_FD, &fd, &len);
-	return fd;
+	return zmq_getsockopt(a->answers, ZMQ_FD, &fd, &len) ? -errno : fd;
 }
 
 static bool client_known(const struct access *a, const uint8_t *key)

@@ -44,7 +44,7 @@ static int binary_guard(struct binary *b)
 		return -ETXTBSY;
 	log_warning("%s: cannot be leased (%s): who overwrites it in place is not held back until "
 		    "coretapd has detached, so wait a second before you start it again",
-		    b->path, strerror(errno));
+		    b->path, errno == EACCES ? "missing CAP_LEASE" : strerror(errno));
 	return 0;
 }
 
@@ -125,18 +125,17 @@ enum binary_change binary_changed(struct binary *b)
 {
 	char buffer[4096] __attribute__((aligned(__alignof__(struct inotify_event))));
 	enum binary_change change = BINARY_SAME;
-	ssize_t n;
+	ssize_t n = read(b->inotify, buffer, sizeof(buffer));
 
-	while ((n = read(b->inotify, buffer, sizeof(buffer))) > 0) {
-		for (char *at = buffer; at < buffer + n;) {
-			const struct inotify_event *event = (const void *)at;
+	/* Once: a writer that does not stop must not hold the loop. The rest is read next time. */
+	for (char *at = buffer; n > 0 && at < buffer + n;) {
+		const struct inotify_event *event = (const void *)at;
 
-			if (event->mask & IN_CLOSE_WRITE)
-				change = BINARY_CLOSED;
-			else if (event->mask & (IN_MODIFY | IN_Q_OVERFLOW) && change == BINARY_SAME)
-				change = BINARY_WRITTEN;
-			at += sizeof(*event) + event->len;
-		}
+		if (event->mask & IN_CLOSE_WRITE)
+			change = BINARY_CLOSED;
+		else if (event->mask & (IN_MODIFY | IN_Q_OVERFLOW) && change == BINARY_SAME)
+			change = BINARY_WRITTEN;
+		at += sizeof(*event) + event->len;
 	}
 	return change;
 }

@@ -79,10 +79,15 @@ const char *bridge_topic(const void *arg, unsigned int topic)
 int bridge_watch(struct bridge *b, int fd)
 {
 	struct epoll_event event = { .events = EPOLLIN, .data.fd = fd };
+	int err = fd < 0 ? fd : 0;
 
-	if (fd < 0 || !epoll_ctl(b->epoll, EPOLL_CTL_ADD, fd, &event) || errno == EEXIST)
+	if (fd == -1 ||
+	    (!err && (!epoll_ctl(b->epoll, EPOLL_CTL_ADD, fd, &event) || errno == EEXIST)))
 		return 0;
-	return -errno;
+	if (!err)
+		err = -errno;
+	log_error("event loop: a descriptor cannot be watched: %s", strerror(-err));
+	return err;
 }
 
 /* ---- opening ---- */
@@ -128,6 +133,9 @@ static uint64_t run_new(const struct bridge *b)
 	char text[32] = "";
 	ssize_t n = pread(b->lock, text, sizeof(text) - 1, 0);
 
+	if (n < 0)
+		log_warning("%s/lock: the last run cannot be read: %s", b->directory,
+			    strerror(errno));
 	if (n > 0)
 		last = strtoull(text, NULL, 10);
 	if (run <= last)
@@ -146,6 +154,7 @@ static int sockets_bind(struct bridge *b)
 	b->endpoints.subscriber_memory = b->options->subscriber_memory;
 	b->endpoints.ipc_mode = b->options->ipc_mode;
 	b->endpoints.ipc_owner = b->user.name && !geteuid() ? b->user.uid : (uid_t)-1;
+	b->endpoints.user = &b->user;
 	b->endpoints.ipc_group = b->options->ipc_group;
 	for (unsigned int e = 0; e < N_ENDPOINTS; e++) {
 		unsigned int n = 0;
@@ -191,15 +200,18 @@ static int loop_open(struct bridge *b)
 	sigaddset(&set, SIGINT);
 	sigaddset(&set, SIGHUP);
 	sigaddset(&set, SIGIO); /* a lease on the binary is being broken */
-	sigprocmask(SIG_BLOCK, &set, NULL);
+	if (sigprocmask(SIG_BLOCK, &set, NULL))
+		goto out;
 	signal(SIGPIPE, SIG_IGN);
 	/* The default slack of 50 us would make naps a quarter longer than they should be. */
 	prctl(PR_SET_TIMERSLACK, 1000UL, 0, 0, 0);
 	b->signals = signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
 	b->epoll = epoll_create1(EPOLL_CLOEXEC);
-	if (b->signals < 0 || b->epoll < 0)
-		return -errno;
-	return bridge_watch(b, b->signals);
+	if (b->signals >= 0 && b->epoll >= 0)
+		return bridge_watch(b, b->signals);
+out:
+	log_error("event loop: %s", strerror(errno));
+	return -errno;
 }
 
 static const struct event_desc *event_of(const void *arg, size_t i)
@@ -259,7 +271,8 @@ static int pipeline_open(struct bridge *b)
 			return EXIT_OTHER;
 	b->resumed = state_resume(b);
 	if (!b->resumed) {
-		state_end_run(b);
+		if (state_end_run(b))
+			return EXIT_OTHER;
 		b->run = run_new(b);
 		memcpy(options.ring_bytes, b->options->ring_bytes, sizeof(options.ring_bytes));
 		err = tracer_open(&b->tracer, &options);
@@ -272,12 +285,10 @@ static int pipeline_open(struct bridge *b)
 		b->streams[id].run = b->run;
 		err = b->resumed ? 0
 				 : ring_open(&b->rings[id], fd, tracer_ring_bytes(b->tracer, id));
-		if (!err)
-			err = bridge_watch(b, fd);
-		if (err) {
+		if (err)
 			log_error("%s ring: cannot be set up: %s", socket_name(id), strerror(-err));
+		if (err || bridge_watch(b, fd))
 			return EXIT_OTHER;
-		}
 	}
 	return 0;
 }
@@ -339,19 +350,45 @@ static int security_open(struct bridge *b)
 	return 0;
 }
 
-/* From here on this process is what it will be: everything is open, and the node is attached. */
-static int privileges_drop(struct bridge *b)
+/* Whether the node is, or may be, another user's. */
+static bool of_others(const struct bridge *b)
 {
 	struct stat st;
 	char path[64];
-	bool others = true;
 
-	if (b->user.name && !geteuid() && tracer_give(b->tracer, b->user.uid, b->user.gid))
-		return EXIT_OTHER;
 	snprintf(path, sizeof(path), "/proc/%d", b->node.process.pid);
-	if (b->node.process.pid && !stat(path, &st))
-		others = st.st_uid != (b->user.name ? b->user.uid : geteuid());
-	return privilege_drop(&b->user, others) ? EXIT_PRIVILEGE : 0;
+	return !b->node.process.pid || stat(path, &st) ||
+	       st.st_uid != (b->user.name ? b->user.uid : geteuid());
+}
+
+/* Whether the node's next process and its next executable can be found with what is left. */
+static bool node_reached(const struct bridge *b)
+{
+	char pid_file[PATH_MAX];
+	const char *paths[] = { b->options->pid_file, b->options->datadir, NULL, b->node.path };
+	bool all = true;
+
+	if (b->options->datadir &&
+	    !process_pid_file(b->options->datadir, pid_file, sizeof(pid_file)))
+		paths[2] = pid_file;
+	for (size_t i = 0; i < sizeof(paths) / sizeof(paths[0]); i++) {
+		if (!paths[i] || privilege_reaches(&b->user, paths[i]))
+			continue;
+		all = false;
+		if (b->user.name || geteuid())
+			log_warning("%s: cannot be read by this user: %s", paths[i],
+				    i < 3 ? "the node will not be found again when it restarts"
+					  : "another version of it there will not be traced");
+	}
+	return all;
+}
+
+/* From here on this process is what it will be: everything is open, and the node is attached. */
+static int privileges_drop(struct bridge *b)
+{
+	if (!geteuid() && tracer_give(b->tracer, b->user.uid, b->user.gid))
+		return EXIT_OTHER;
+	return privilege_drop(&b->user, of_others(b), !node_reached(b)) ? EXIT_PRIVILEGE : 0;
 }
 
 int bridge_open(struct bridge *b, const struct options *options)
@@ -371,19 +408,22 @@ int bridge_open(struct bridge *b, const struct options *options)
 		return code;
 	if (options->check)
 		log_info("options: nothing wrong with them");
-	if (loop_open(b)) {
-		log_error("event loop: %s", strerror(errno));
+	if (loop_open(b))
 		return EXIT_OTHER;
-	}
-	if (node_find(&b->node, options))
-		return EXIT_NO_NODE;
+	code = node_find(&b->node, options);
+	if (code)
+		return code == -EPERM ? EXIT_PRIVILEGE : EXIT_NO_NODE;
 	if (binary_open(&b->binaries[0], b->node.path, b->node.attach))
 		return EXIT_NO_TRACEPOINTS;
 	code = catalogue_bind(b);
 	if (code || options->check)
 		return code;
-	if (privilege_check())
+	if (privilege_check(of_others(b)))
 		return EXIT_PRIVILEGE;
+	if (process_namespace_is_own())
+		log_warning(
+			"runs in a pid namespace of its own, so that no event will be told from "
+			"another process's: run it in the host's (docker run --pid=host)");
 	code = label_choose(b);
 	if (code)
 		return code;
@@ -403,7 +443,8 @@ int bridge_open(struct bridge *b, const struct options *options)
 		code = privileges_drop(b);
 	if (code)
 		return code;
-	bridge_watch(b, b->node.pidfd);
+	if (bridge_watch(b, b->node.pidfd))
+		return EXIT_OTHER;
 	b->attached_us = now_us();
 	log_info("%s: attached (%s), publishing as %s%s", b->binaries[b->current].path,
 		 tracer_describe(b->tracer), b->label,
@@ -676,16 +717,20 @@ void bridge_run(struct bridge *b)
  * too, unless a successor will go on with it. */
 static void farewell(struct bridge *b)
 {
+	/* Pins of what is not attached any more would keep memory for nobody. */
+	bool stays = b->options->keep_attached &&
+		     (tracer_attached(b->tracer, 0) || tracer_attached(b->tracer, 1));
+
 	notify_send("STOPPING=1");
-	if (!b->options->keep_attached)
+	if (!stays)
 		tracer_detach(b->tracer);
 	bridge_drain(b);
 	losses_tell(b);
-	if (b->evictions.state.open && !b->options->keep_attached)
+	if (b->evictions.state.open && !stays)
 		intake_evictions(b, false, true);
 	deliver(b);
 	status_send(b, TOPIC_STOPPING);
-	if (b->options->keep_attached && tracer_attached(b->tracer, b->current))
+	if (stays && tracer_attached(b->tracer, b->current))
 		log_info("%s: left attached; replace %s only by rename (install, mv), never by cp "
 			 "over it; `coretapd --detach --name %s` ends it",
 			 b->label, b->binaries[b->current].path, b->label);

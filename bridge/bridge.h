@@ -80,7 +80,8 @@ uint64_t now_us(void);
 /* Name of a topic number (arg is a struct bridge). It lives as long as the catalogue. */
 const char *bridge_topic(const void *arg, unsigned int topic);
 
-/* Lets the loop wake when fd is readable. Returns 0 or -errno; fd -1 is fine. */
+/* Lets the loop wake when fd is readable. Returns 0 or -errno, said in the log; fd -1 is fine, and
+ * any other negative one is an error. */
 int bridge_watch(struct bridge *bridge, int fd);
 
 /* Reads and delivers everything that was submitted before the call. */
@@ -127,12 +128,15 @@ void intake_evictions(struct bridge *bridge, bool complete, bool final);
  * journal that fails is given up: publishing goes on without. */
 void state_save(struct bridge *bridge);
 
+/* A journal that cannot be written, or read, is worth nothing from then on, and status says so. */
+void state_give_up(struct bridge *bridge, int err);
+
 /* Takes over the rings and the numbering of an earlier process with this label. Returns true when
  * everything matched. Otherwise nothing of it is attached any more and a new run begins. */
 bool state_resume(struct bridge *bridge);
 
-/* Ends the run that the journal's state speaks of. */
-void state_end_run(struct bridge *bridge);
+/* Ends the run that the journal's state speaks of. Returns 0 or -ENOMEM, said in the log. */
+int state_end_run(struct bridge *bridge);
 
 /* msgpack map of topics to the last number accounted for, as journal_run wants it. */
 void state_pack_heads(const struct bridge *bridge, msgpack_sbuffer *out);
@@ -145,8 +149,9 @@ void status_send(struct bridge *bridge, const char *topic);
 /* The account of a socket's topics; out has room for MAX_PROBES. Returns their number. */
 size_t status_topics(const struct bridge *bridge, enum socket_id socket, struct topic_status *out);
 
-/* First position that replay has; one past the last when it has none. */
-uint64_t status_held(const struct bridge *bridge, enum socket_id socket);
+/* First position that replay has; one past the last when it has none. Returns 0, or -errno for a
+ * journal that cannot be read. */
+int status_held(const struct bridge *bridge, enum socket_id socket, uint64_t *held);
 
 /* "ok", "degraded" or "off". */
 const char *status_replay(const struct bridge *bridge);

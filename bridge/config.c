@@ -91,7 +91,7 @@ static int document_load(struct config *c, FILE *file)
 	bool second = false;
 
 	if (!yaml_parser_initialize(&parser))
-		return -ENOMEM;
+		return log_no_memory();
 	yaml_parser_set_input_file(&parser, file);
 	c->loaded = yaml_parser_load(&parser, &c->document);
 	if (c->loaded && yaml_document_get_root_node(&c->document)) {
@@ -136,7 +136,7 @@ static int config_load(struct config *c, FILE *file)
 	}
 	c->entries = calloc(MAX_ENTRIES, sizeof(*c->entries));
 	if (!c->entries)
-		return -ENOMEM;
+		return log_no_memory();
 	for (const yaml_node_pair_t *pair = root->data.mapping.pairs.start;
 	     pair < root->data.mapping.pairs.top && !err; pair++)
 		err = pair_add(c, pair);
@@ -163,9 +163,7 @@ int config_read(struct config **config, const char *path)
 		free(c);
 		return err;
 	}
-	err = -ENOMEM;
-	if (c && (c->path = strdup(path)))
-		err = config_load(c, file);
+	err = c && (c->path = strdup(path)) ? config_load(c, file) : log_no_memory();
 	fclose(file);
 	if (err)
 		config_free(c);

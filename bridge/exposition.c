@@ -205,7 +205,7 @@ static void write_sockets(FILE *f, const struct bridge *b)
 {
 	const struct counters *c = b->counters;
 	const struct shared *shared = tracer_shared(b->tracer);
-	uint64_t used[N_SOCKETS] = { 0 }, limit[N_SOCKETS] = { 0 };
+	uint64_t used[N_SOCKETS] = { 0 }, limit[N_SOCKETS] = { 0 }, held[N_SOCKETS];
 
 #define PER_SOCKET(name, type, help, value)                             \
 	do {                                                            \
@@ -213,6 +213,8 @@ static void write_sockets(FILE *f, const struct bridge *b)
 		for (enum socket_id id = 0; id < N_SOCKETS; id++)       \
 			one(f, name, "socket", socket_name(id), value); \
 	} while (0)
+	for (enum socket_id id = 0; id < N_SOCKETS; id++)
+		status_held(b, id, &held[id]);
 	for (enum socket_id id = 0; id < N_SOCKETS && b->journal; id++)
 		journal_usage(b->journal, id, &used[id], &limit[id]);
 	PER_SOCKET("published_messages_total", "counter", "Messages sent", c->published[id].count);
@@ -230,7 +232,7 @@ static void write_sockets(FILE *f, const struct bridge *b)
 	PER_SOCKET("journal_used_bytes", "gauge", "What the journal's messages take", used[id]);
 	PER_SOCKET("journal_limit_bytes", "gauge", "What they may take", limit[id]);
 	PER_SOCKET("journal_first_position", "gauge",
-		   "First position that replay has; one after the last = none", status_held(b, id));
+		   "First position that replay has; one after the last = none", held[id]);
 #undef PER_SOCKET
 }
 

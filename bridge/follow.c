@@ -76,13 +76,21 @@ int follow_bind(struct bridge *b)
 	return EXIT_NO_TRACEPOINTS;
 }
 
+static void names_unwatched(const char *path)
+{
+	log_warning("%s: its directory cannot be watched: %s: who replaces the executable should "
+		    "wait a second before it is started",
+		    path, strerror(errno));
+}
+
 static void watch_directory(struct bridge *b, const char *path)
 {
 	char copy[PATH_MAX];
 
 	snprintf(copy, sizeof(copy), "%s", path);
-	inotify_add_watch(b->names, dirname(copy),
-			  IN_MOVED_TO | IN_CLOSE_WRITE | IN_CREATE | IN_ONLYDIR);
+	if (inotify_add_watch(b->names, dirname(copy),
+			      IN_MOVED_TO | IN_CLOSE_WRITE | IN_CREATE | IN_ONLYDIR) < 0)
+		names_unwatched(path);
 }
 
 /* The name that the operator gave, and what it leads to. A process in another mount namespace has a
@@ -95,15 +103,23 @@ static void watch_names(struct bridge *b)
 
 	if (b->names >= 0)
 		return;
-	if (stat(b->node.path, &st) ||
-	    (!b->options->binary && (st.st_dev != identity->dev || st.st_ino != identity->ino)))
+	if (stat(b->node.path, &st)) {
+		if (errno != ENOENT)
+			names_unwatched(b->node.path);
+		return;
+	}
+	if (!b->options->binary && (st.st_dev != identity->dev || st.st_ino != identity->ino))
 		return;
 	b->names = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
-	if (b->names < 0)
+	if (b->names < 0) {
+		names_unwatched(b->node.path);
 		return;
+	}
 	watch_directory(b, b->node.path);
 	if (realpath(b->node.path, real))
 		watch_directory(b, real);
+	else
+		names_unwatched(b->node.path);
 	bridge_watch(b, b->names);
 }
 
@@ -208,8 +224,11 @@ static void names_check(struct bridge *b)
 	const struct binary_identity *identity = &current(b)->identity;
 	struct stat st;
 
-	while (read(b->names, buffer, sizeof(buffer)) > 0)
-		;
+	/* Once: in a directory where files come and go all the time, reading until nothing is left
+	 * might never end. The descriptor stays readable. */
+	if (read(b->names, buffer, sizeof(buffer)) < 0 && errno != EAGAIN && errno != EINTR)
+		log_warning("%s: its directory is watched no more: %s", b->node.path,
+			    strerror(errno));
 	if (waits_for_process(b) || stat(b->node.path, &st) || !S_ISREG(st.st_mode))
 		return;
 	if (st.st_dev == identity->dev && st.st_ino == identity->ino &&
@@ -264,6 +283,9 @@ void follow_tick(struct bridge *b)
 	if (b->stopping)
 		return;
 	path_check(b);
+	/* The loop wakes for a node that ends, unless there was no descriptor for that. */
+	if (process->pid && !node_alive(&b->node))
+		b->node_exited = true;
 	if (process->pid)
 		return;
 	memcpy(path, b->node.path, sizeof(path));

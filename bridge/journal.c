@@ -85,14 +85,16 @@ static void files_remove(const char *directory)
 	}
 }
 
-static void boot_id(char *id, size_t size)
+static int boot_id(char *id, size_t size)
 {
 	int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
-	ssize_t n = fd < 0 ? 0 : read(fd, id, size - 1);
+	ssize_t n = fd < 0 ? -1 : read(fd, id, size - 1);
+	int err = n < 0 ? errno : 0;
 
 	if (fd >= 0)
 		close(fd);
 	id[n > 0 ? n : 0] = '\0';
+	return err;
 }
 
 /* Every block of the file must exist before the map is written to: a page that the disk has no room
@@ -142,8 +144,9 @@ static int boot_check(struct journal *j, bool *other)
 	MDB_txn *txn;
 	int rc;
 
-	boot_id(id, sizeof(id));
-	rc = mdb_txn_begin(j->env, NULL, 0, &txn);
+	rc = boot_id(id, sizeof(id));
+	if (!rc)
+		rc = mdb_txn_begin(j->env, NULL, 0, &txn);
 	if (rc)
 		return rc;
 	rc = mdb_get(txn, j->meta, &key, &value);
@@ -166,10 +169,13 @@ static int env_open(struct journal *j, size_t bytes)
 
 	if (rc)
 		return to_errno(rc);
-	mdb_env_set_maxdbs(j->env, 8);
-	mdb_env_set_mapsize(j->env, bytes);
+	rc = mdb_env_set_maxdbs(j->env, 8);
+	if (!rc)
+		rc = mdb_env_set_mapsize(j->env, bytes);
 	/* One thread, one process (the label's lock): LMDB needs no lock of its own. */
-	rc = mdb_env_open(j->env, j->directory, MDB_WRITEMAP | MDB_NOSYNC | MDB_NOLOCK, 0640);
+	if (!rc)
+		rc = mdb_env_open(j->env, j->directory, MDB_WRITEMAP | MDB_NOSYNC | MDB_NOLOCK,
+				  0640);
 	if (rc) {
 		err = to_errno(rc);
 		goto out;
@@ -204,13 +210,17 @@ static size_t room(const char *directory)
 }
 
 /* A journal of other sizes cannot be shrunk in place, so it is made anew when sizes change. */
-static bool fits(const char *directory, size_t bytes)
+static int sizes_check(const char *directory, size_t bytes)
 {
 	char path[4200];
 	struct stat st;
 
 	snprintf(path, sizeof(path), "%s/data.mdb", directory);
-	return !stat(path, &st) && (size_t)st.st_size == bytes;
+	if (stat(path, &st))
+		return errno == ENOENT ? 0 : -errno;
+	if ((size_t)st.st_size != bytes)
+		files_remove(directory);
+	return 0;
 }
 
 static int directory_make(const char *directory)
@@ -230,11 +240,13 @@ static int try_sizes(struct journal *j, const size_t bytes[N_SOCKETS])
 	bool other = false;
 	int err;
 
-	if (!fits(j->directory, total))
-		files_remove(j->directory);
+	err = sizes_check(j->directory, total);
+	if (err)
+		return err;
 	err = env_open(j, total);
 	/* What cannot be read is made anew: it only ever served replay. */
 	if (err == -EIO || err == -EINVAL) {
+		log_warning("journal %s: cannot be read, so a new one is made", j->directory);
 		files_remove(j->directory);
 		err = env_open(j, total);
 	}
@@ -252,22 +264,26 @@ static int try_sizes(struct journal *j, const size_t bytes[N_SOCKETS])
 	return err ? err : to_errno(boot_check(j, &other));
 }
 
-static void last_times(struct journal *j)
+static int last_times(struct journal *j)
 {
 	MDB_val key, value;
 	MDB_cursor *cursor;
 	MDB_txn *txn;
+	int rc = mdb_txn_begin(j->env, NULL, MDB_RDONLY, &txn);
 
-	if (mdb_txn_begin(j->env, NULL, MDB_RDONLY, &txn))
-		return;
-	for (enum socket_id id = 0; id < N_SOCKETS; id++) {
-		if (mdb_cursor_open(txn, j->messages[id], &cursor))
-			continue;
-		if (!mdb_cursor_get(cursor, &key, &value, MDB_LAST))
+	if (rc)
+		return rc;
+	for (enum socket_id id = 0; id < N_SOCKETS && (!rc || rc == MDB_NOTFOUND); id++) {
+		rc = mdb_cursor_open(txn, j->messages[id], &cursor);
+		if (rc)
+			break;
+		rc = mdb_cursor_get(cursor, &key, &value, MDB_LAST);
+		if (!rc)
 			memcpy(&j->last_time_us[id], value.mv_data, sizeof(uint64_t));
 		mdb_cursor_close(cursor);
 	}
 	mdb_txn_abort(txn);
+	return rc == MDB_NOTFOUND ? 0 : rc;
 }
 
 int journal_open(struct journal **journal, const char *directory, const size_t bytes[N_SOCKETS],
@@ -279,8 +295,12 @@ int journal_open(struct journal **journal, const char *directory, const size_t b
 	int err = -ENOMEM;
 
 	*halved = false;
-	if (!j)
+	if (!j) {
+		log_warning("journal %s: out of memory: going on without one, so nothing can be "
+			    "replayed",
+			    directory);
 		return err;
+	}
 	j->page = (size_t)sysconf(_SC_PAGESIZE);
 	snprintf(j->directory, sizeof(j->directory), "%s", directory);
 	err = directory_make(directory);
@@ -298,13 +318,14 @@ int journal_open(struct journal **journal, const char *directory, const size_t b
 		sizes[SOCKET_LOW] /= 2;
 		sizes[SOCKET_HIGH] /= 2;
 	}
+	if (!err)
+		err = to_errno(last_times(j));
 	if (err)
 		goto out;
 	if (*halved)
 		log_warning("journal %s: no room for the sizes asked for, made with %zu MiB for "
 			    "low and %zu MiB for high",
 			    directory, sizes[SOCKET_LOW] >> 20, sizes[SOCKET_HIGH] >> 20);
-	last_times(j);
 	for (enum socket_id id = 0; id < N_SOCKETS; id++)
 		j->limit[id] = sizes[id] / 100 * live_percent;
 	*journal = j;
@@ -346,7 +367,7 @@ static size_t live_bytes(struct journal *j, MDB_txn *txn, enum socket_id id)
 /* Drops the oldest messages of a socket until at most limit bytes are left. */
 static int prune(struct journal *j, MDB_txn *txn, enum socket_id id, size_t limit)
 {
-	MDB_cursor *cursor;
+	MDB_cursor *cursor = NULL;
 	MDB_val key, value;
 	int rc;
 
@@ -358,7 +379,8 @@ static int prune(struct journal *j, MDB_txn *txn, enum socket_id id, size_t limi
 		if (!rc)
 			rc = mdb_cursor_del(cursor, 0);
 	}
-	mdb_cursor_close(cursor);
+	if (cursor)
+		mdb_cursor_close(cursor);
 	return rc == MDB_NOTFOUND ? 0 : rc;
 }
 
@@ -470,6 +492,8 @@ static int make_room(struct journal *j)
 	MDB_txn *txn;
 	int rc = mdb_txn_begin(j->env, NULL, 0, &txn);
 
+	if (rc)
+		return rc;
 	for (enum socket_id id = 0; id < N_SOCKETS && !rc; id++)
 		rc = prune(j, txn, id, live_bytes(j, txn, id) / 10 * 9);
 	if (rc) {
@@ -539,7 +563,10 @@ int journal_restore(struct journal *j, struct evictions *e)
 	rc = mdb_get(txn, j->meta, &key, &value);
 	if (!rc && value.mv_size == sizeof(e->remembered))
 		memcpy(e->remembered, value.mv_data, value.mv_size);
-	rc = mdb_cursor_open(txn, j->evictions, &cursor);
+	if (!rc || rc == MDB_NOTFOUND)
+		rc = mdb_cursor_open(txn, j->evictions, &cursor);
+	if (rc)
+		goto out;
 	while (!rc && !(rc = mdb_cursor_get(cursor, &key, &value, MDB_NEXT))) {
 		for (size_t at = 0; at + sizeof(struct evictions_entry) <= value.mv_size;
 		     at += sizeof(struct evictions_entry)) {
@@ -550,6 +577,7 @@ int journal_restore(struct journal *j, struct evictions *e)
 		}
 	}
 	mdb_cursor_close(cursor);
+out:
 	mdb_txn_abort(txn);
 	return rc == MDB_NOTFOUND ? 0 : to_errno(rc);
 }
@@ -627,7 +655,8 @@ static int seek_last(MDB_cursor *cursor, uint64_t run, struct key *found, MDB_va
 {
 	int rc = seek(cursor, run + 1, 0, found, value);
 
-	rc = step(cursor, rc == MDB_NOTFOUND ? MDB_LAST : MDB_PREV, found, value);
+	if (!rc || rc == MDB_NOTFOUND)
+		rc = step(cursor, rc ? MDB_LAST : MDB_PREV, found, value);
 	return !rc && be64toh(found->run) != run ? MDB_NOTFOUND : rc;
 }
 
@@ -676,8 +705,10 @@ static int runs_prune(struct journal *j, MDB_txn *txn)
 
 		memcpy(&run, key.mv_data, sizeof(run));
 		run = be64toh(run);
-		if (bounds(messages[SOCKET_LOW], run, &first, &last) &&
-		    bounds(messages[SOCKET_HIGH], run, &first, &last))
+		rc = bounds(messages[SOCKET_LOW], run, &first, &last);
+		if (rc == MDB_NOTFOUND)
+			rc = bounds(messages[SOCKET_HIGH], run, &first, &last);
+		if (rc == MDB_NOTFOUND)
 			rc = mdb_cursor_del(runs, 0);
 	}
 	/* A transaction that writes closes its own cursors. */
@@ -746,7 +777,9 @@ static int since_in_run(MDB_cursor *cursor, uint64_t run, uint64_t time_us, uint
 	if (rc)
 		return rc;
 	rc = seek_last(cursor, run, &key, &value);
-	if (rc || chunk_time(&value) < time_us)
+	if (rc)
+		return rc;
+	if (chunk_time(&value) < time_us)
 		return MDB_NOTFOUND;
 	/* The first chunk whose last event is late enough begins in [low, high]. */
 	high = be64toh(key.n);
@@ -754,6 +787,8 @@ static int since_in_run(MDB_cursor *cursor, uint64_t run, uint64_t time_us, uint
 		uint64_t middle = low + (high - low) / 2;
 
 		rc = seek(cursor, run, middle, &key, &value);
+		if (rc && rc != MDB_NOTFOUND)
+			return rc;
 		if (rc || be64toh(key.run) != run || chunk_time(&value) >= time_us)
 			high = middle;
 		else
@@ -766,9 +801,10 @@ static int since_in_run(MDB_cursor *cursor, uint64_t run, uint64_t time_us, uint
 		MDB_val its;
 
 		*n = since_in_chunk(&value, time_us);
-		if (step(cursor, MDB_PREV, &before, &its) || be64toh(before.run) != run ||
-		    chunk_time(&its) < time_us)
-			break;
+		rc = step(cursor, MDB_PREV, &before, &its);
+		if (rc == MDB_NOTFOUND ||
+		    (!rc && (be64toh(before.run) != run || chunk_time(&its) < time_us)))
+			return 0;
 		value = its;
 	}
 	return rc;
@@ -787,9 +823,11 @@ int journal_since(struct journal *j, enum socket_id id, uint64_t time_us, uint64
 	if (rc)
 		return rc;
 	rc = mdb_cursor_open(txn, j->messages[id], &cursor);
-	if (!rc && *run) {
+	if (rc)
+		goto out;
+	if (*run) {
 		rc = since_in_run(cursor, *run, time_us, n);
-	} else if (!rc) {
+	} else {
 		/* The oldest run that reaches so far. */
 		while (!(rc = seek(cursor, at, 0, &key, &value))) {
 			at = be64toh(key.run);
@@ -802,6 +840,7 @@ int journal_since(struct journal *j, enum socket_id id, uint64_t time_us, uint64
 		}
 	}
 	mdb_cursor_close(cursor);
+out:
 	mdb_txn_abort(txn);
 	return to_errno(rc);
 }
@@ -823,8 +862,9 @@ int journal_read(struct journal *j, enum socket_id id, uint64_t run, uint64_t n,
 		goto out;
 	/* The chunk before the first one that begins at n or later may still reach to n. */
 	rc = seek(cursor, run, n, &key, &value);
-	rc = step(cursor, rc ? MDB_LAST : MDB_PREV, &key, &value);
-	if (rc || be64toh(key.run) != run)
+	if (!rc || rc == MDB_NOTFOUND)
+		rc = step(cursor, rc ? MDB_LAST : MDB_PREV, &key, &value);
+	if (rc == MDB_NOTFOUND || (!rc && be64toh(key.run) != run))
 		rc = seek(cursor, run, n, &key, &value);
 	while (!rc && be64toh(key.run) == run && go_on) {
 		struct journal_message message;
@@ -841,21 +881,46 @@ out:
 	return rc == MDB_NOTFOUND ? 0 : to_errno(rc);
 }
 
-/* The smallest run at or after at that any socket holds messages of; 0 = none. */
-static uint64_t next_run(MDB_cursor *cursors[N_SOCKETS], uint64_t at)
+/* The smallest run at or after at that any socket holds messages of; MDB_NOTFOUND: none. */
+static int next_run(MDB_cursor *cursors[N_SOCKETS], uint64_t at, uint64_t *run)
 {
 	uint64_t next = 0;
 
 	for (enum socket_id id = 0; id < N_SOCKETS; id++) {
 		struct key key;
 		MDB_val value;
+		int rc = seek(cursors[id], at, 0, &key, &value);
 
-		if (seek(cursors[id], at, 0, &key, &value))
-			continue;
-		if (!next || be64toh(key.run) < next)
+		if (rc && rc != MDB_NOTFOUND)
+			return rc;
+		if (!rc && (!next || be64toh(key.run) < next))
 			next = be64toh(key.run);
 	}
-	return next;
+	*run = next;
+	return next ? 0 : MDB_NOTFOUND;
+}
+
+static int run_info(struct journal *j, MDB_txn *txn, MDB_cursor *cursors[N_SOCKETS],
+		    struct journal_run_info *info)
+{
+	uint64_t number = htobe64(info->run);
+	MDB_val key = { sizeof(number), &number }, value;
+	int rc;
+
+	for (enum socket_id id = 0; id < N_SOCKETS; id++) {
+		rc = bounds(cursors[id], info->run, &info->first[id], &info->last[id]);
+		if (rc && rc != MDB_NOTFOUND)
+			return rc;
+		if (rc)
+			info->first[id] = info->last[id] = 0;
+	}
+	rc = mdb_get(txn, j->runs, &key, &value);
+	if (!rc && value.mv_size > 1) {
+		info->ended = *(const uint8_t *)value.mv_data;
+		info->heads = (const uint8_t *)value.mv_data + 1;
+		info->heads_len = value.mv_size - 1;
+	}
+	return rc == MDB_NOTFOUND ? 0 : rc;
 }
 
 int journal_runs(struct journal *j, void (*found)(void *arg, const struct journal_run_info *info),
@@ -869,24 +934,16 @@ int journal_runs(struct journal *j, void (*found)(void *arg, const struct journa
 		return rc;
 	for (enum socket_id id = 0; id < N_SOCKETS && !rc; id++)
 		rc = mdb_cursor_open(txn, j->messages[id], &cursors[id]);
-	for (uint64_t run = rc ? 0 : next_run(cursors, 0); run; run = next_run(cursors, run + 1)) {
+	for (uint64_t run = 0; !rc && !(rc = next_run(cursors, run, &run)); run++) {
 		struct journal_run_info info = { .run = run };
-		uint64_t number = htobe64(run);
-		MDB_val key = { sizeof(number), &number }, value;
 
-		for (enum socket_id id = 0; id < N_SOCKETS; id++)
-			if (bounds(cursors[id], run, &info.first[id], &info.last[id]))
-				info.first[id] = info.last[id] = 0;
-		if (!mdb_get(txn, j->runs, &key, &value) && value.mv_size > 1) {
-			info.ended = *(const uint8_t *)value.mv_data;
-			info.heads = (const uint8_t *)value.mv_data + 1;
-			info.heads_len = value.mv_size - 1;
-		}
-		found(arg, &info);
+		rc = run_info(j, txn, cursors, &info);
+		if (!rc)
+			found(arg, &info);
 	}
 	for (enum socket_id id = 0; id < N_SOCKETS; id++)
 		if (cursors[id])
 			mdb_cursor_close(cursors[id]);
 	mdb_txn_abort(txn);
-	return to_errno(rc);
+	return rc == MDB_NOTFOUND ? 0 : to_errno(rc);
 }

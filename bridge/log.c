@@ -259,8 +259,14 @@ void log_debug(const char *fmt, ...)
 	va_end(args);
 }
 
-_Noreturn void log_out_of_memory(void)
+int log_no_memory(void)
 {
 	log_error("out of memory");
+	return -ENOMEM;
+}
+
+_Noreturn void log_out_of_memory(void)
+{
+	log_no_memory();
 	exit(1);
 }

@@ -87,11 +87,13 @@ static enum MHD_Result answer(struct MHD_Connection *connection, unsigned int st
 
 	if (!response)
 		return MHD_NO;
-	MHD_add_response_header(response, "Content-Type", "text/plain; charset=utf-8");
-	MHD_add_response_header(response, "Cache-Control", "no-store");
-	if (status == MHD_HTTP_METHOD_NOT_ALLOWED)
-		MHD_add_response_header(response, "Allow", "GET, HEAD");
-	result = MHD_queue_response(connection, status, response);
+	result = MHD_add_response_header(response, "Content-Type", "text/plain; charset=utf-8");
+	if (result == MHD_YES)
+		result = MHD_add_response_header(response, "Cache-Control", "no-store");
+	if (result == MHD_YES && status == MHD_HTTP_METHOD_NOT_ALLOWED)
+		result = MHD_add_response_header(response, "Allow", "GET, HEAD");
+	if (result == MHD_YES)
+		result = MHD_queue_response(connection, status, response);
 	MHD_destroy_response(response);
 	return result;
 }
@@ -112,9 +114,13 @@ static enum MHD_Result answer_metrics(struct metrics *m, struct MHD_Connection *
 			free(text);
 			return MHD_NO;
 		}
-		MHD_add_response_header(page, "Content-Type",
-					"text/plain; version=0.0.4; charset=utf-8");
-		MHD_add_response_header(page, "Cache-Control", "no-store");
+		if (MHD_add_response_header(page, "Content-Type",
+					    "text/plain; version=0.0.4; charset=utf-8") !=
+			    MHD_YES ||
+		    MHD_add_response_header(page, "Cache-Control", "no-store") != MHD_YES) {
+			MHD_destroy_response(page);
+			return MHD_NO;
+		}
 		if (m->page)
 			MHD_destroy_response(m->page);
 		m->page = page;
@@ -192,7 +198,7 @@ int metrics_open(struct metrics **metrics, const char *address, struct bridge *b
 	int fd, err = -ENOMEM;
 
 	if (!m)
-		return err;
+		return log_no_memory();
 	m->bridge = bridge;
 	fd = err = listener_open(address);
 	if (fd < 0)

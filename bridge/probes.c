@@ -35,6 +35,7 @@ struct symbol {
 struct symbols {
 	struct symbol names[MAX_NAMES];
 	size_t n;
+	bool lacking; /* memory for one of them */
 };
 
 struct reader {
@@ -430,6 +431,8 @@ static int collect(void *arg, const char *name, size_t len, uint64_t *address)
 
 		if (copy)
 			symbols->names[symbols->n++].name = copy;
+		else
+			symbols->lacking = true;
 	}
 	return -ENOENT;
 }
@@ -486,6 +489,8 @@ static int read_symbols(struct reader *r)
 
 		operands_parse(site->args, &context, operands, MAX_ARGS, &unused);
 	}
+	if (symbols->lacking)
+		return fail_memory(r);
 
 	while (symbols->n > 0 && (scn = elf_nextscn(r->elf, scn)) != NULL) {
 		const Elf64_Shdr *section = elf64_getshdr(scn), *names;

@@ -10,6 +10,7 @@
 
 #include "access.h"
 #include "log.h"
+#include "privilege.h"
 #include "publisher.h"
 #include "stream.h"
 
@@ -47,8 +48,12 @@ static int ipc_path_check(const char *path)
 			  sizeof(address.sun_path) - 1);
 		return -ENAMETOOLONG;
 	}
-	if (lstat(path, &st))
-		return 0;
+	if (lstat(path, &st)) {
+		err = errno == ENOENT ? 0 : -errno;
+		if (err)
+			log_error("%s: %s", path, strerror(-err));
+		return err;
+	}
 	if (!S_ISSOCK(st.st_mode)) {
 		log_error("%s: exists and is no socket: left alone; remove it, or choose another "
 			  "path with --name, --low or --high",
@@ -57,8 +62,11 @@ static int ipc_path_check(const char *path)
 	}
 	memcpy(address.sun_path, path, strlen(path) + 1);
 	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	if (fd < 0)
-		return -errno;
+	if (fd < 0) {
+		err = -errno;
+		log_error("ipc://%s: %s", path, strerror(-err));
+		return err;
+	}
 	if (!connect(fd, (struct sockaddr *)&address, sizeof(address)) || errno != ECONNREFUSED) {
 		log_error("ipc://%s: in use by another process", path);
 		err = -EADDRINUSE;
@@ -92,19 +100,24 @@ static int bind_ipc(struct publisher *p, void *socket, const char *endpoint)
 
 	if (err)
 		return err;
+	if (file) {
+		p->paths[p->n_paths] = strdup(path);
+		if (!p->paths[p->n_paths])
+			return log_no_memory();
+	}
 	/* Made with its mode: it is never more open for a moment, and no link is followed. */
 	before = umask(0777 & ~p->ipc_mode);
 	err = zmq_bind(socket, endpoint) ? -errno : 0;
 	umask(before);
 	if (err) {
 		log_error("%s: cannot bind: %s", endpoint, zmq_strerror(-err));
+		if (file)
+			free(p->paths[p->n_paths]);
 		return err;
 	}
 	if (!file)
 		return 0;
-	p->paths[p->n_paths] = strdup(path);
-	if (p->paths[p->n_paths])
-		p->n_paths++;
+	p->n_paths++;
 	if ((p->ipc_owner == (uid_t)-1 && p->ipc_group == (gid_t)-1) ||
 	    !lchown(path, p->ipc_owner, p->ipc_group))
 		return 0;
@@ -157,11 +170,10 @@ void publisher_attend(struct publisher *p)
 
 int publisher_fd(struct publisher *p, enum socket_id id)
 {
-	int fd = -1;
+	int fd;
 	size_t len = sizeof(fd);
 
-	zmq_getsockopt(p->sockets[id], ZMQ_FD, &fd, &len);
-	return fd;
+	return zmq_getsockopt(p->sockets[id], ZMQ_FD, &fd, &len) ? -errno : fd;
 }
 
 bool publisher_admit(struct publisher *p)
@@ -185,58 +197,81 @@ uint64_t publisher_rejected(const struct publisher *p)
 	return p->access ? access_rejected(p->access) : 0;
 }
 
-void *publisher_context(struct publisher *p)
-{
-	return p->context;
-}
-
-void publisher_configure(void *s)
+/* No ZMQ_HEARTBEAT_IVL: libzmq 4.3.4 can abort the process when a heartbeat falls due on a
+ * connection that has stopped reading (zeromq/libzmq issue 3937). Keepalive finds dead peers. */
+int publisher_socket(struct publisher *p, int kind, void **socket)
 {
 	/* Subscriptions and requests are short; a frame that claims more is not waited for. */
 	int64_t largest = MAX_RECEIVED_BYTES;
+	void *s = zmq_socket(p->context, kind);
+	int err = 0;
 
-	zmq_setsockopt(s, ZMQ_MAXMSGSIZE, &largest, sizeof(largest));
-	set_int(s, ZMQ_LINGER, LINGER_MS);
-	set_int(s, ZMQ_IPV6, 1);
-	set_int(s, ZMQ_TCP_KEEPALIVE, 1);
-	set_int(s, ZMQ_TCP_KEEPALIVE_IDLE, 30);
-	set_int(s, ZMQ_TCP_KEEPALIVE_INTVL, 10);
-	set_int(s, ZMQ_TCP_KEEPALIVE_CNT, 3);
-	/* No ZMQ_HEARTBEAT_IVL: libzmq 4.3.4 can abort the process when a heartbeat falls due on a
-	 * connection that has stopped reading (zeromq/libzmq issue 3937). Keepalive finds dead peers. */
+	if (!s || zmq_setsockopt(s, ZMQ_MAXMSGSIZE, &largest, sizeof(largest)) ||
+	    set_int(s, ZMQ_LINGER, LINGER_MS) || set_int(s, ZMQ_IPV6, 1) ||
+	    set_int(s, ZMQ_TCP_KEEPALIVE, 1) || set_int(s, ZMQ_TCP_KEEPALIVE_IDLE, 30) ||
+	    set_int(s, ZMQ_TCP_KEEPALIVE_INTVL, 10) || set_int(s, ZMQ_TCP_KEEPALIVE_CNT, 3)) {
+		err = -errno;
+		log_error("socket: cannot be made: %s", zmq_strerror(-err));
+		if (s)
+			zmq_close(s);
+		s = NULL;
+	}
+	*socket = s;
+	return err;
 }
 
 static int socket_open(struct publisher *p, enum socket_id id,
 		       const struct publisher_options *options)
 {
-	void *s = zmq_socket(p->context, ZMQ_PUB);
 	/* libzmq counts messages, not bytes; most are far smaller than the largest. */
 	size_t messages = options->subscriber_memory / MESSAGE_MAX_BYTES;
+	int err = publisher_socket(p, ZMQ_PUB, &p->sockets[id]);
 
-	if (!s)
-		return -errno;
-	p->sockets[id] = s;
+	if (err)
+		return err;
 	if (messages < 1)
 		messages = 1;
-	set_int(s, ZMQ_SNDHWM, messages > INT32_MAX ? INT32_MAX : (int)messages);
-	publisher_configure(s);
-	return publisher_bind(p, s, options->endpoints[id]);
+	err = set_int(p->sockets[id], ZMQ_SNDHWM, messages > INT32_MAX ? INT32_MAX : (int)messages);
+	if (err) {
+		log_error("%s: cannot be bounded: %s", socket_name(id), zmq_strerror(-err));
+		return err;
+	}
+	return publisher_bind(p, p->sockets[id], options->endpoints[id]);
+}
+
+/* libzmq starts its threads with the first socket. */
+static void threads_start(void *context)
+{
+	void *s = zmq_socket(context, ZMQ_PAIR);
+
+	if (s)
+		zmq_close(s);
 }
 
 int publisher_open(struct publisher **publisher, const struct publisher_options *options)
 {
 	struct publisher *p = calloc(1, sizeof(*p));
-	int err = -ENOMEM;
+	int err;
 
-	if (!p)
-		return err;
+	if (!p) {
+		access_close(options->access);
+		return log_no_memory();
+	}
 	p->ipc_mode = options->ipc_mode;
 	p->ipc_owner = options->ipc_owner;
 	p->ipc_group = options->ipc_group;
 	p->access = options->access;
 	p->context = zmq_ctx_new();
-	if (!p->context)
+	if (!p->context) {
+		err = -errno;
+		log_error("libzmq: %s", zmq_strerror(-err));
 		goto out;
+	}
+	err = privilege_bare(options->user, threads_start, p->context);
+	if (err) {
+		log_error("threads: %s", strerror(-err));
+		goto out;
+	}
 	err = p->access ? access_start(p->access, p->context) : 0;
 	if (err) {
 		log_error("CURVE: %s", zmq_strerror(-err));
@@ -262,8 +297,8 @@ void publisher_close(struct publisher *p)
 		if (p->sockets[id])
 			zmq_close(p->sockets[id]);
 	access_close(p->access);
-	if (p->context)
-		zmq_ctx_term(p->context);
+	while (p->context && zmq_ctx_term(p->context) && errno == EINTR)
+		;
 	for (size_t i = 0; i < p->n_paths; i++) {
 		unlink(p->paths[i]);
 		free(p->paths[i]);
@@ -282,11 +317,12 @@ void publisher_send(struct publisher *p, enum socket_id id, const char *topic, c
 {
 	zmq_msg_t message;
 
+	if (zmq_msg_init_data(&message, body, len, body_free, NULL))
+		log_out_of_memory();
 	/* A PUB socket drops whole messages for a subscriber without room; it never blocks. */
 	while (zmq_send_const(p->sockets[id], topic, strlen(topic), ZMQ_SNDMORE) < 0 &&
 	       errno == EINTR)
 		;
-	zmq_msg_init_data(&message, body, len, body_free, NULL);
 	while (zmq_msg_send(&message, p->sockets[id], 0) < 0 && errno == EINTR)
 		;
 }

@@ -11,6 +11,7 @@
 
 struct access;
 struct publisher;
+struct user;
 
 #define MAX_ENDPOINTS 8
 
@@ -22,6 +23,7 @@ struct publisher_options {
 	size_t subscriber_memory; /* bytes that may wait for one subscriber on one socket */
 	mode_t ipc_mode;	  /* of ipc sockets */
 	uid_t ipc_owner;	  /* -1: as made */
+	const struct user *user;  /* whose the threads are */
 	gid_t ipc_group;	  /* -1: as made */
 	struct access *access;	  /* who may connect over tcp; NULL: everybody. The publisher's */
 };
@@ -49,19 +51,20 @@ void publisher_close(struct publisher *publisher);
 void publisher_send(struct publisher *publisher, enum socket_id socket, const char *topic,
 		    char *body, size_t len);
 
-/* For replay.c: the libzmq context, and bind with the same care for addresses in use and for who
- * may connect. */
-void *publisher_context(struct publisher *publisher);
+/* For replay.c: a socket with keepalive, IPv6, bounds and what else every socket of ours should
+ * have (returns 0 or -errno, said in the log), and bind with the same care for addresses in use and
+ * for who may connect. */
+int publisher_socket(struct publisher *publisher, int kind, void **socket);
 int publisher_bind(struct publisher *publisher, void *socket,
 		   const char *const endpoints[MAX_ENDPOINTS]);
 
 /* Lets in, or refuses, who knocked meanwhile. Returns whether more wait. */
 bool publisher_admit(struct publisher *publisher);
 
-/* Takes in what subscribers ask for. libzmq does that with each send too, which may be a second away;
- * the descriptor of a socket is readable when there is something. */
+/* Takes in what subscribers ask for. libzmq does that with each send too, which may be a second
+ * away; the descriptor of a socket is readable when there is something. */
 void publisher_attend(struct publisher *publisher);
-int publisher_fd(struct publisher *publisher, enum socket_id socket);
+int publisher_fd(struct publisher *publisher, enum socket_id socket); /* or -errno */
 int publisher_admit_fd(struct publisher *publisher); /* -1: everybody may connect */
 
 /* Reads the list of those who may connect again. */
@@ -69,8 +72,5 @@ void publisher_reload(struct publisher *publisher);
 
 /* Connections that were refused. */
 uint64_t publisher_rejected(const struct publisher *publisher);
-
-/* Keepalive, IPv6, bounds and what else every socket of ours should have. */
-void publisher_configure(void *socket);
 
 #endif

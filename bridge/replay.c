@@ -29,12 +29,6 @@ struct request {
 	struct item op, socket, run, after, since, topics;
 };
 
-static void set_option(void *socket, int option, const void *value, size_t len)
-{
-	/* Known to every libzmq 4.x: cannot fail. */
-	zmq_setsockopt(socket, option, value, len);
-}
-
 int replay_open(struct replay **replay, struct publisher *publisher,
 		const char *const endpoints[MAX_ENDPOINTS])
 {
@@ -43,19 +37,22 @@ int replay_open(struct replay **replay, struct publisher *publisher,
 	int err;
 
 	if (!r)
-		return -ENOMEM;
-	r->socket = zmq_socket(publisher_context(publisher), ZMQ_ROUTER);
-	if (!r->socket) {
+		return log_no_memory();
+	err = publisher_socket(publisher, ZMQ_ROUTER, &r->socket);
+	if (err) {
 		free(r);
-		return -errno;
+		return err;
 	}
-	publisher_configure(r->socket);
 	/* A client that never reads costs two answers; one that is gone costs none. */
-	set_option(r->socket, ZMQ_ROUTER_MANDATORY, &one, sizeof(one));
-	set_option(r->socket, ZMQ_SNDHWM, &send_limit, sizeof(send_limit));
-	set_option(r->socket, ZMQ_RCVHWM, &receive_limit, sizeof(receive_limit));
-	set_option(r->socket, ZMQ_LINGER, &linger, sizeof(linger));
-	err = publisher_bind(publisher, r->socket, endpoints);
+	if (zmq_setsockopt(r->socket, ZMQ_ROUTER_MANDATORY, &one, sizeof(one)) ||
+	    zmq_setsockopt(r->socket, ZMQ_SNDHWM, &send_limit, sizeof(send_limit)) ||
+	    zmq_setsockopt(r->socket, ZMQ_RCVHWM, &receive_limit, sizeof(receive_limit)) ||
+	    zmq_setsockopt(r->socket, ZMQ_LINGER, &linger, sizeof(linger))) {
+		err = -errno;
+		log_error("replay: cannot be set up: %s", zmq_strerror(-err));
+	}
+	if (!err)
+		err = publisher_bind(publisher, r->socket, endpoints);
 	if (err) {
 		replay_close(r);
 		return err;
@@ -80,11 +77,10 @@ const struct replay_counters *replay_counters(const struct replay *r)
 
 int replay_fd(struct replay *r)
 {
-	int fd = -1;
+	int fd;
 	size_t len = sizeof(fd);
 
-	zmq_getsockopt(r->socket, ZMQ_FD, &fd, &len);
-	return fd;
+	return zmq_getsockopt(r->socket, ZMQ_FD, &fd, &len) ? -errno : fd;
 }
 
 /* ---- requests ---- */
@@ -100,7 +96,9 @@ static int request_receive(struct replay *r, struct request *request, zmq_msg_t 
 		zmq_msg_t frame;
 
 		zmq_msg_init(&frame);
-		if (zmq_msg_recv(&frame, r->socket, ZMQ_DONTWAIT) < 0) {
+		while (zmq_msg_recv(&frame, r->socket, ZMQ_DONTWAIT) < 0) {
+			if (errno == EINTR)
+				continue;
 			zmq_msg_close(&frame);
 			return 0; /* whole messages come at once, so only the first frame can lack
 				   */
@@ -176,12 +174,31 @@ static void answer_begin(msgpack_packer *pk, msgpack_sbuffer *out, const struct 
 			 size_t keys)
 {
 	msgpack_sbuffer_init(out);
-	msgpack_packer_init(pk, out, msgpack_sbuffer_write);
+	msgpack_packer_init(pk, out, encode_write);
 	msgpack_pack_map(pk, keys + 2);
 	pack_text(pk, "v");
 	msgpack_pack_uint64(pk, WIRE_VERSION);
 	pack_text(pk, "id");
-	msgpack_sbuffer_write(out, (const char *)q->id, q->id_len);
+	encode_write(out, (const char *)q->id, q->id_len);
+}
+
+/* A signal that no handler of ours is for may still interrupt: nothing was sent then. */
+static bool part_send(struct replay *r, zmq_msg_t *part, int flags)
+{
+	while (zmq_msg_send(part, r->socket, flags | ZMQ_DONTWAIT) < 0)
+		if (errno != EINTR)
+			return false;
+	return true;
+}
+
+/* Lets libzmq notice what clients have read since: it looks for that only now and then, and would
+ * take a client that asks fast for one that does not read. */
+static void reads_notice(struct replay *r)
+{
+	int events;
+	size_t len = sizeof(events);
+
+	zmq_getsockopt(r->socket, ZMQ_EVENTS, &events, &len);
 }
 
 /* Sends envelope, header and the parts that were collected. A client without room for it, or that
@@ -189,17 +206,20 @@ static void answer_begin(msgpack_packer *pk, msgpack_sbuffer *out, const struct 
 static void answer_send(struct replay *r, struct request *q, const msgpack_sbuffer *header)
 {
 	bool sent = true;
+	zmq_msg_t head;
 
+	reads_notice(r);
+	if (!encode_whole(header) || zmq_msg_init_size(&head, header->size))
+		log_out_of_memory();
+	memcpy(zmq_msg_data(&head), header->data, header->size);
 	for (size_t i = 0; i < q->n_envelope && sent; i++)
-		sent = zmq_msg_send(&q->envelope[i], r->socket, ZMQ_SNDMORE | ZMQ_DONTWAIT) >= 0;
+		sent = part_send(r, &q->envelope[i], ZMQ_SNDMORE);
 	if (sent)
-		sent = zmq_send(r->socket, header->data, header->size,
-				(r->n_parts ? ZMQ_SNDMORE : 0) | ZMQ_DONTWAIT) >= 0;
+		sent = part_send(r, &head, r->n_parts ? ZMQ_SNDMORE : 0);
+	zmq_msg_close(&head);
 	for (size_t i = 0; i < r->n_parts; i++) {
 		if (sent)
-			sent = zmq_msg_send(&r->parts[i], r->socket,
-					    (i + 1 < r->n_parts ? ZMQ_SNDMORE : 0) |
-						    ZMQ_DONTWAIT) >= 0;
+			sent = part_send(r, &r->parts[i], i + 1 < r->n_parts ? ZMQ_SNDMORE : 0);
 		zmq_msg_close(&r->parts[i]);
 	}
 	r->n_parts = 0;
@@ -220,26 +240,21 @@ static void answer_error(struct replay *r, struct request *q, const char *error)
 /* ---- hello ---- */
 
 struct runs_pack {
-	msgpack_packer *pk;
+	msgpack_sbuffer out;
 	const struct bridge *bridge;
 	size_t n;
 	bool current_seen;
 };
 
-static void run_count(void *arg, const struct journal_run_info *info)
-{
-	struct runs_pack *pack = arg;
-
-	pack->n++;
-	pack->current_seen |= info->run == pack->bridge->run;
-}
-
 static void run_pack(void *arg, const struct journal_run_info *info)
 {
 	struct runs_pack *pack = arg;
-	msgpack_packer *pk = pack->pk;
+	msgpack_packer packer, *pk = &packer;
 	bool current = info->run == pack->bridge->run;
 
+	pack->n++;
+	pack->current_seen |= current;
+	msgpack_packer_init(pk, &pack->out, encode_write);
 	msgpack_pack_map(pk, 5);
 	pack_text(pk, "run");
 	msgpack_pack_uint64(pk, info->run);
@@ -262,10 +277,12 @@ static void run_pack(void *arg, const struct journal_run_info *info)
 
 		msgpack_sbuffer_init(&heads);
 		state_pack_heads(pack->bridge, &heads);
-		pk->callback(pk->data, heads.data, heads.size);
+		if (!encode_whole(&heads))
+			log_out_of_memory();
+		encode_write(&pack->out, heads.data, heads.size);
 		msgpack_sbuffer_destroy(&heads);
 	} else if (info->heads) {
-		pk->callback(pk->data, info->heads, info->heads_len);
+		encode_write(&pack->out, info->heads, info->heads_len);
 	} else {
 		msgpack_pack_map(pk, 0);
 	}
@@ -273,16 +290,23 @@ static void run_pack(void *arg, const struct journal_run_info *info)
 
 static void pack_runs(msgpack_packer *pk, struct bridge *b)
 {
-	struct runs_pack pack = { .pk = pk, .bridge = b };
+	struct runs_pack pack = { .bridge = b };
+	int err = b->journal ? journal_runs(b->journal, run_pack, &pack) : 0;
 
-	if (b->journal)
-		journal_runs(b->journal, run_count, &pack);
-	msgpack_pack_array(pk, pack.n + !pack.current_seen);
-	if (b->journal)
-		journal_runs(b->journal, run_pack, &pack);
+	if (err) {
+		state_give_up(b, err);
+		msgpack_sbuffer_clear(&pack.out);
+		pack.n = 0;
+		pack.current_seen = false;
+	}
 	/* The current run is told even when nothing of it is held. */
 	if (!pack.current_seen)
 		run_pack(&pack, &(struct journal_run_info){ .run = b->run });
+	if (!encode_whole(&pack.out))
+		log_out_of_memory();
+	msgpack_pack_array(pk, pack.n);
+	pk->callback(pk->data, pack.out.data, pack.out.size);
+	msgpack_sbuffer_destroy(&pack.out);
 }
 
 static void pack_endpoints(msgpack_packer *pk, const struct bridge *b)
@@ -472,6 +496,7 @@ static const char *answer_replay(struct replay *r, struct request *q, struct bri
 	const char *error = topics_decode(q, &c);
 	msgpack_sbuffer out;
 	msgpack_packer pk;
+	int err;
 
 	if (error)
 		return error;
@@ -487,7 +512,10 @@ static const char *answer_replay(struct replay *r, struct request *q, struct bri
 		after = q->after.number;
 	} else if (q->since.kind == ITEM_UINT) {
 		/* Nothing so late yet: what comes next is the answer. */
-		if (journal_since(b->journal, socket, q->since.number, &run, &first)) {
+		err = journal_since(b->journal, socket, q->since.number, &run, &first);
+		if (err && err != -ENOENT)
+			goto unreadable;
+		if (err) {
 			run = run ? run : b->run;
 			after = run == b->run ? b->streams[socket].next_n - 1 : UINT64_MAX;
 		} else {
@@ -496,7 +524,10 @@ static const char *answer_replay(struct replay *r, struct request *q, struct bri
 	} else {
 		return "after or since must be a number";
 	}
-	if (journal_bounds(b->journal, socket, run, &first, &last)) {
+	err = journal_bounds(b->journal, socket, run, &first, &last);
+	if (err && err != -ENOENT)
+		goto unreadable;
+	if (err) {
 		if (run != b->run)
 			return "run is not held";
 		last = b->streams[socket].next_n - 1;
@@ -507,7 +538,9 @@ static const char *answer_replay(struct replay *r, struct request *q, struct bri
 	if (first > after + 1)
 		gone = first - after - 1;
 	c.next = after;
-	journal_read(b->journal, socket, run, after + 1, collect, &c);
+	err = journal_read(b->journal, socket, run, after + 1, collect, &c);
+	if (err)
+		goto unreadable;
 	answer_begin(&pk, &out, q, 4);
 	pack_text(&pk, "run");
 	msgpack_pack_uint64(&pk, run);
@@ -521,6 +554,11 @@ static const char *answer_replay(struct replay *r, struct request *q, struct bri
 	r->counters.bytes += c.bytes;
 	r->counters.gone += gone;
 	return NULL;
+unreadable:
+	state_give_up(b, err);
+	while (r->n_parts)
+		zmq_msg_close(&r->parts[--r->n_parts]);
+	return "replay is off";
 }
 
 bool replay_serve(struct replay *r, struct bridge *b)

@@ -13,6 +13,8 @@ int ring_open(struct ring *ring, int map_fd, size_t size)
 	void *map;
 
 	memset(ring, 0, sizeof(*ring));
+	if (!size) /* the kernel did not tell */
+		return -EIO;
 	ring->size = size;
 	map = mmap(NULL, page, PROT_READ | PROT_WRITE, MAP_SHARED, map_fd, 0);
 	if (map == MAP_FAILED)

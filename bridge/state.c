@@ -129,6 +129,16 @@ static void state_fill(const struct bridge *b, struct saved_state *s)
 	s->evictions = b->evictions.state;
 }
 
+void state_give_up(struct bridge *b, int err)
+{
+	log_error("journal: %s: given up, so nothing can be replayed from here on; restart "
+		  "coretapd when there is room",
+		  strerror(-err));
+	journal_discard(b->journal);
+	b->journal = NULL;
+	b->journal_failed = true;
+}
+
 void state_save(struct bridge *b)
 {
 	struct journal_entry entry = {
@@ -149,19 +159,15 @@ void state_save(struct bridge *b)
 		log_out_of_memory();
 	entry.state = b->saved;
 	/* Asking the kernel for identities is not cheap, and they seldom change. */
+	/* Without memory there was no return: cppcheck does not know. */
+	/* cppcheck-suppress nullPointerRedundantCheck */
 	if (b->saved->run != b->run ||
 	    memcmp(&b->saved->binary, &b->binaries[b->current].identity, sizeof(b->saved->binary)))
 		state_identify(b, b->saved);
 	state_fill(b, b->saved);
 	err = journal_write(b->journal, &entry);
-	if (!err)
-		return;
-	log_error("journal: %s: given up, so nothing can be replayed from here on; restart "
-		  "coretapd when there is room",
-		  strerror(-err));
-	journal_discard(b->journal);
-	b->journal = NULL;
-	b->journal_failed = true;
+	if (err)
+		state_give_up(b, err);
 }
 
 static bool state_matches(const struct bridge *b, const struct saved_state *s)
@@ -258,21 +264,19 @@ static int group_move(struct bridge *b, unsigned int group)
 
 bool state_resume(struct bridge *b)
 {
-	struct saved_state *s = calloc(1, sizeof(*s));
 	int err = tracer_resume(&b->tracer, b->label);
+	struct saved_state *s;
 	bool resumed = false;
 
-	if (err == -ENOENT) {
-		free(s);
+	if (err == -ENOENT)
 		return false;
-	}
 	if (err) {
 		log_warning("%s: what an earlier coretapd left attached is not whole: detached",
 			    b->label);
 		tracer_unpin(b->label);
-		free(s);
 		return false;
 	}
+	s = calloc(1, sizeof(*s));
 	if (!b->options->keep_attached) {
 		log_info("%s: an earlier coretapd was left attached; without --keep-attached it "
 			 "ends here",
@@ -304,7 +308,7 @@ static void pack_heads(msgpack_sbuffer *out, const struct bridge *b, const uint6
 	msgpack_packer pk;
 	unsigned int n = 0;
 
-	msgpack_packer_init(&pk, out, msgpack_sbuffer_write);
+	msgpack_packer_init(&pk, out, encode_write);
 	for (size_t i = 0; i < b->tps.n; i++)
 		n += next_seq[i] > 1;
 	msgpack_pack_map(&pk, n);
@@ -327,20 +331,31 @@ void state_pack_heads(const struct bridge *b, msgpack_sbuffer *out)
 	pack_heads(out, b, next_seq);
 }
 
-void state_end_run(struct bridge *b)
+int state_end_run(struct bridge *b)
 {
-	struct saved_state *s = calloc(1, sizeof(*s));
+	struct saved_state *s;
 	msgpack_sbuffer heads;
+	int err;
 
-	if (s && b->journal && !journal_state(b->journal, s, sizeof(*s)) &&
-	    s->version == STATE_VERSION) {
+	if (!b->journal)
+		return 0;
+	s = calloc(1, sizeof(*s));
+	if (!s)
+		return log_no_memory();
+	err = journal_state(b->journal, s, sizeof(*s));
+	if (!err && s->version == STATE_VERSION) {
 		msgpack_sbuffer_init(&heads);
 		/* Numbers of another catalogue would stand for other topics. */
 		if (s->catalogue == catalogue_fingerprint(b))
 			pack_heads(&heads, b, s->next_seq);
-		journal_run(b->journal, s->run, true, heads.data ? heads.data : "\x80",
-			    heads.data ? heads.size : 1);
+		if (!encode_whole(&heads))
+			log_out_of_memory();
+		err = journal_run(b->journal, s->run, true, heads.data ? heads.data : "\x80",
+				  heads.data ? heads.size : 1);
 		msgpack_sbuffer_destroy(&heads);
 	}
+	if (err && err != -ENOENT)
+		log_warning("journal: how the last run ended is not known: %s", strerror(-err));
 	free(s);
+	return 0;
 }

@@ -1,5 +1,8 @@
 /* bridge.status and bridge.stopping: the bridge's own account of each socket. */
+#include <errno.h>
+
 #include "bridge.h"
+#include "log.h"
 #include "publisher.h"
 
 size_t status_topics(const struct bridge *b, enum socket_id id, struct topic_status *out)
@@ -28,13 +31,14 @@ size_t status_topics(const struct bridge *b, enum socket_id id, struct topic_sta
 	return n;
 }
 
-uint64_t status_held(const struct bridge *b, enum socket_id id)
+int status_held(const struct bridge *b, enum socket_id id, uint64_t *held)
 {
-	uint64_t first, last;
+	uint64_t last;
+	int err = b->journal ? journal_bounds(b->journal, id, b->run, held, &last) : -ENOENT;
 
-	if (!b->journal || journal_bounds(b->journal, id, b->run, &first, &last))
-		return b->streams[id].next_n;
-	return first;
+	if (err)
+		*held = b->streams[id].next_n;
+	return err == -ENOENT ? 0 : err;
 }
 
 const char *status_replay(const struct bridge *b)
@@ -56,8 +60,6 @@ void status_send(struct bridge *b, const char *topic)
 			.socket = id,
 			.time_us = now_us(),
 			.n = b->streams[id].next_n - 1,
-			.held = status_held(b, id),
-			.replay = status_replay(b),
 			.pid = (uint32_t)b->node.process.pid,
 			.ignored = b->node.ignored,
 			.n_ignored = b->node.n_ignored,
@@ -66,10 +68,16 @@ void status_send(struct bridge *b, const char *topic)
 			.topics = topics,
 			.n_topics = status_topics(b, id, topics),
 		};
+		int err = status_held(b, id, &status.held);
 		size_t len;
 
+		if (err)
+			state_give_up(b, err);
+		status.replay = status_replay(b);
 		msgpack_sbuffer_init(&buffer);
 		encode_status(&buffer, &status);
+		if (!encode_whole(&buffer))
+			log_out_of_memory();
 		len = buffer.size;
 		publisher_send(b->publisher, id, topic, msgpack_sbuffer_release(&buffer), len);
 	}

@@ -17,7 +17,7 @@ int stream_init(struct stream *s, const char *node, uint64_t run, size_t n_topic
 	s->told_lost = calloc(n_topics, sizeof(*s->told_lost));
 	if (!s->next_seq || !s->told_lost) {
 		stream_free(s);
-		return -ENOMEM;
+		return log_no_memory();
 	}
 	for (size_t i = 0; i < n_topics; i++)
 		s->next_seq[i] = 1;
@@ -45,6 +45,8 @@ static void message_open(struct stream *s, unsigned int topic, uint32_t pid, uin
 	s->open_time_us = 0;
 	s->open_place = encode_message_begin(&s->open, s->node, s->run, pid, s->next_n,
 					     s->next_seq[topic], lost);
+	if (!encode_whole(&s->open))
+		log_out_of_memory();
 	s->next_seq[topic] += lost;
 	s->told_lost[topic] += lost;
 }

@@ -140,6 +140,35 @@ static void fd_close(int *fd)
 	*fd = -1;
 }
 
+/* The first descriptor that could not be had says why. */
+static int fds_check(struct tracer *t)
+{
+	bool functions = t->features & FEATURE_FUNCTIONS;
+
+	return t->program < 0 || t->sites < 0 || t->shared_map < 0 || t->rings[SOCKET_LOW] < 0 ||
+			       t->rings[SOCKET_HIGH] < 0 ||
+			       (functions && (t->entry < 0 || t->ret < 0 || t->calls < 0))
+		       ? -EMFILE
+		       : 0;
+}
+
+static void unload(struct tracer *t)
+{
+	if (t->shared)
+		munmap(t->shared, sizeof(*t->shared));
+	t->shared = NULL;
+	fd_close(&t->program);
+	fd_close(&t->entry);
+	fd_close(&t->ret);
+	fd_close(&t->calls);
+	fd_close(&t->sites);
+	fd_close(&t->shared_map);
+	fd_close(&t->rings[SOCKET_LOW]);
+	fd_close(&t->rings[SOCKET_HIGH]);
+	coretap_bpf__destroy(t->skeleton);
+	t->skeleton = NULL;
+}
+
 static int shared_map(struct tracer *t)
 {
 	size_t page = (size_t)sysconf(_SC_PAGESIZE);
@@ -195,10 +224,10 @@ static int tracer_load(struct tracer *t, const struct tracer_options *options)
 		coretap_bpf__destroy(s);
 		return err;
 	}
-	for (size_t i = 0; i < options->n_rules; i++)
-		bpf_map_update_elem(bpf_map__fd(s->maps.rules), options->rules[i].type,
-				    &options->rules[i].limit, BPF_ANY);
 	t->skeleton = s;
+	for (size_t i = 0; i < options->n_rules && !err; i++)
+		err = bpf_map_update_elem(bpf_map__fd(s->maps.rules), options->rules[i].type,
+					  &options->rules[i].limit, BPF_ANY);
 	t->program = keep_fd(bpf_program__fd(program));
 	t->sites = keep_fd(bpf_map__fd(s->maps.sites));
 	t->shared_map = keep_fd(bpf_map__fd(s->maps.bss));
@@ -209,9 +238,14 @@ static int tracer_load(struct tracer *t, const struct tracer_options *options)
 		t->ret = keep_fd(bpf_program__fd(s->progs.function_return));
 		t->calls = keep_fd(bpf_map__fd(s->maps.calls));
 	}
-	err = shared_map(t);
+	if (!err)
+		err = fds_check(t);
+	if (!err)
+		err = shared_map(t);
 	if (!err)
 		t->shared->features = t->features;
+	else
+		unload(t);
 	return err;
 }
 
@@ -230,7 +264,7 @@ int tracer_open(struct tracer **tracer, const struct tracer_options *options)
 	int err;
 
 	if (!t)
-		return -ENOMEM;
+		return log_no_memory();
 	libbpf_set_print(libbpf_log);
 	if (!(options->without & FEATURE_MULTI) && uprobe_multi_supported())
 		t->features |= FEATURE_MULTI;
@@ -286,18 +320,8 @@ void tracer_close(struct tracer *t)
 			bpf_link__destroy(t->perf[i]);
 		}
 	}
-	if (t->shared)
-		munmap(t->shared, sizeof(*t->shared));
-	fd_close(&t->program);
-	fd_close(&t->entry);
-	fd_close(&t->ret);
-	fd_close(&t->calls);
-	fd_close(&t->sites);
-	fd_close(&t->shared_map);
-	fd_close(&t->rings[SOCKET_LOW]);
-	fd_close(&t->rings[SOCKET_HIGH]);
+	unload(t);
 	fd_close(&t->given);
-	coretap_bpf__destroy(t->skeleton);
 	free(t);
 }
 
@@ -363,6 +387,8 @@ static int tracer_attach_perf(struct tracer *t, const struct tracepoints *tps, u
 		if (!t->perf[i])
 			return -errno;
 		t->links[i] = keep_fd(bpf_link__fd(t->perf[i]));
+		if (t->links[i] < 0)
+			return -errno;
 	}
 	return 0;
 }
@@ -620,15 +646,20 @@ int tracer_resume(struct tracer **tracer, const char *label)
 	libbpf_set_print(libbpf_log);
 	pins_name(t, label);
 	/* A user that may not write to the directory above leaves its own behind, empty. */
-	if (access(t->pins, F_OK) || !rmdir(t->pins)) {
+	if (access(t->pins, F_OK))
+		/* What may not be looked at is not ours; pinning, where it is wanted, says so. */
+		err = errno == EACCES ? -ENOENT : -errno;
+	else if (!rmdir(t->pins))
+		err = -ENOENT;
+	if (err) {
 		t->pins[0] = '\0';
 		tracer_close(t);
-		return -ENOENT;
+		return err;
 	}
 	pin_fds(t, fds);
 	for (int i = 0; i < N_PINS && !err; i++) {
 		*fds[i] = pinned_get(t->pins, pin_names[i]);
-		err = *fds[i] < 0 && i < N_ALWAYS ? -ESTALE : 0;
+		err = i < N_ALWAYS && *fds[i] < 0 ? -ESTALE : 0;
 	}
 	for (int i = 0; i < MAX_SITES && !err; i++) {
 		char path[192];
@@ -663,16 +694,23 @@ int tracer_give(struct tracer *t, uid_t uid, gid_t gid)
 	if (!t->pins[0])
 		return 0;
 	dir = opendir(t->pins);
-	if (!dir)
-		return -errno;
+	if (!dir) {
+		err = -errno;
+		log_error("%s: cannot be given to the user: %s", t->pins, strerror(-err));
+		return err;
+	}
 	t->given = keep_fd(dirfd(dir));
+	if (t->given < 0)
+		err = -errno;
 	while ((entry = readdir(dir)))
 		if (strcmp(entry->d_name, "..") &&
 		    fchownat(dirfd(dir), entry->d_name, uid, gid, AT_SYMLINK_NOFOLLOW))
 			err = -errno;
 	closedir(dir);
-	if (err)
+	if (err) {
 		log_error("%s: cannot be given to the user: %s", t->pins, strerror(-err));
+		return err;
+	}
 	snprintf(t->pins, sizeof(t->pins), "/proc/self/fd/%d", t->given);
 	return err;
 }

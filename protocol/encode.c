@@ -4,6 +4,22 @@
 
 #include "encode.h"
 
+int encode_write(void *buffer, const char *data, size_t len)
+{
+	msgpack_sbuffer *out = buffer;
+
+	if (encode_whole(out) && !msgpack_sbuffer_write(out, data, len))
+		return 0;
+	free(out->data);
+	*out = (msgpack_sbuffer){ .size = SIZE_MAX };
+	return -1;
+}
+
+bool encode_whole(const msgpack_sbuffer *out)
+{
+	return out->size != SIZE_MAX;
+}
+
 static void pack_key(msgpack_packer *pk, const char *key)
 {
 	msgpack_pack_str_with_body(pk, key, strlen(key));
@@ -87,13 +103,6 @@ static void put_int(struct writer *w, int64_t i)
 		put_be(w, 0xd2, (uint64_t)i, 4);
 	else
 		put_be(w, 0xd3, (uint64_t)i, 8);
-}
-
-/* No field that is defined as unsigned reaches 2^63. Where a node passes it as a signed argument
- * and it is negative after all, it stays the number that it was. */
-static void put_uint(struct writer *w, uint64_t u)
-{
-	put_int(w, (int64_t)u);
 }
 
 static void put_bytes(struct writer *w, const void *data, size_t len)
@@ -188,7 +197,7 @@ static void put_list(struct writer *w, enum field_type type, const struct value_
 		else if (type == TYPE_INTS)
 			put_int(w, ((const int64_t *)list->items)[i]);
 		else
-			put_uint(w, ((const uint64_t *)list->items)[i]);
+			put_unsigned(w, ((const uint64_t *)list->items)[i]);
 	}
 }
 
@@ -221,10 +230,7 @@ static void put_value(struct writer *w, enum field_type type, const struct value
 	}
 	switch (type) {
 	case TYPE_UINT:
-		if (value->state == VALUE_WIDE)
-			put_unsigned(w, value->u);
-		else
-			put_uint(w, value->u);
+		put_unsigned(w, value->u);
 		break;
 	case TYPE_INT:
 	case TYPE_US_TO_NS:
@@ -290,6 +296,8 @@ static uint8_t *reserve(msgpack_sbuffer *out, size_t bytes)
 	size_t size = out->alloc ? out->alloc : 1024;
 	char *data;
 
+	if (!encode_whole(out))
+		return NULL;
 	if (out->size + bytes > out->alloc) {
 		while (size < out->size + bytes)
 			size *= 2;
@@ -340,7 +348,7 @@ size_t encode_message_begin(msgpack_sbuffer *out, const char *node, uint64_t run
 {
 	msgpack_packer pk;
 
-	msgpack_packer_init(&pk, out, msgpack_sbuffer_write);
+	msgpack_packer_init(&pk, out, encode_write);
 	msgpack_pack_map(&pk, lost ? 8 : 7);
 	pack_key(&pk, "v");
 	msgpack_pack_uint64(&pk, WIRE_VERSION);
@@ -360,12 +368,14 @@ size_t encode_message_begin(msgpack_sbuffer *out, const char *node, uint64_t run
 	}
 	pack_key(&pk, "events");
 	/* array 16, its length to be filled in */
-	msgpack_sbuffer_write(out, "\xdc\0", 3);
+	encode_write(out, "\xdc\0", 3);
 	return out->size - 2;
 }
 
 void encode_message_end(msgpack_sbuffer *out, size_t place, unsigned int events)
 {
+	if (!encode_whole(out))
+		return;
 	out->data[place] = (char)(events >> 8);
 	out->data[place + 1] = (char)events;
 }
@@ -374,7 +384,7 @@ void encode_status(msgpack_sbuffer *out, const struct bridge_status *s)
 {
 	msgpack_packer pk;
 
-	msgpack_packer_init(&pk, out, msgpack_sbuffer_write);
+	msgpack_packer_init(&pk, out, encode_write);
 	msgpack_pack_map(&pk, 12 + s->guarded);
 	pack_key(&pk, "v");
 	msgpack_pack_uint64(&pk, WIRE_VERSION);
@@ -463,7 +473,7 @@ void encode_catalogue(msgpack_sbuffer *out, const struct event_desc *const *even
 {
 	msgpack_packer pk;
 
-	msgpack_packer_init(&pk, out, msgpack_sbuffer_write);
+	msgpack_packer_init(&pk, out, encode_write);
 	msgpack_pack_array(&pk, n);
 	for (size_t i = 0; i < n; i++) {
 		const struct event_desc *event = events[i];

@@ -2,10 +2,11 @@
 import os
 import signal
 import sys
+import tempfile
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
-from harness import Bridge, FakeNode, Subscriber, TestCase, main, wait_until
+from harness import Bridge, FakeNode, Subscriber, TestCase, compile_inject, inject_env, main, wait_until
 
 ACCURACY_US = 5000
 
@@ -68,11 +69,14 @@ class Time(TestCase):
         for args in ([], ["--without", "tai"]):
             with self.subTest(args=args), Bridge(*args) as bridge, Subscriber(bridge) as sub:
                 sub.wait_status()
+                before = now_us()
                 with FakeNode("burst", 101, "--rate", 100, "--wait") as node:
                     node.finish()
+                after = now_us()
                 sub.wait_count("mempool.removed", 101)
                 times = [e["time_us"] for e in sub.of("mempool.removed")]
-                self.assertAlmostEqual(times[-1] - times[0], 1_000_000, delta=60_000)
+                self.assertGreater(times[-1] - times[0], 1_000_000 - ACCURACY_US)
+                self.assertLess(times[-1] - times[0], after - before)
                 self.assertEqual(times, sorted(times))
 
     def test_derived_events(self):
@@ -86,9 +90,35 @@ class Time(TestCase):
             wait_until(lambda: sub.of("node.exited"), what="node.exited")
             started, exited = sub.of("node.started")[0], sub.of("node.exited")[0]
             self.assertTrue(before - ACCURACY_US < started["time_us"] < after)
-            self.assertLess(abs(exited["time_us"] - after), 500_000)
+            self.assertLess(abs(exited["time_us"] - after), 5_000_000)
             self.assertEqual(sub.of("block.evictions")[-1]["time_us"],
                              sub.of("mempool.removed")[-1]["time_us"])
+
+    def test_clock_is_stepped(self):
+        """By an hour, both ways: times follow within a second or two, numbers never go back."""
+        with tempfile.TemporaryDirectory() as directory:
+            clock, shim = os.path.join(directory, "clock"), compile_inject(directory)
+            with open(clock, "w") as f:
+                f.write("0    ")
+            with Bridge("--without", "tai", env=inject_env(shim, INJECT_CLOCK=clock)) as bridge, \
+                    Subscriber(bridge) as sub:
+                sub.wait_status()
+                with FakeNode("burst", 10 ** 9, "--rate", 1000, "--wait") as node:
+                    for step in (0, 3600, -3600, 0):
+                        with open(clock, "r+") as f:
+                            f.write(f"{step:<5}")
+
+                        def follows():
+                            events = sub.of("mempool.removed")
+                            return events and abs(events[-1]["time_us"] - now_us() - step * 1e6) < 2e6
+                        wait_until(follows, 20, f"{step} s")
+                    fired = node.stop()
+                sub.wait_ledger(fired)
+                bridge.stop()
+                wait_until(lambda: len(sub.stopped) == 2, what="bridge.stopping")
+            self.check_account(sub, fired)
+            self.check_stream(sub)
+            self.assertEqual(len(sub.runs), 1)
 
     def test_status(self):
         """Every second, and with the time at which it was made."""
@@ -98,8 +128,8 @@ class Time(TestCase):
             wait_until(lambda: len(sub.statuses) >= count + 4, 6, "four more statuses")
             times = [s["time_us"] for s in sub.statuses[-4:]]
             for earlier, later in zip(times, times[1:]):
-                self.assertAlmostEqual(later - earlier, 1_000_000, delta=300_000)
-            self.assertLess(abs(times[-1] - now_us()), 500_000)
+                self.assertAlmostEqual(later - earlier, 1_000_000, delta=900_000)
+            self.assertLess(abs(times[-1] - now_us()), 5_000_000)
 
 
 if __name__ == "__main__":

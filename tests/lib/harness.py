@@ -6,6 +6,7 @@ as a stranger would read them, so the tests witness the wire contract independen
 import atexit
 import json
 import os
+import platform
 import random
 import re
 import shutil
@@ -36,6 +37,7 @@ def private_copy():
     return os.path.join(directory, "fake_node")
 
 
+os.environ.setdefault("TSAN_OPTIONS", f"suppressions={ROOT}/tests/tsan.supp ignore_noninstrumented_modules=1")
 FAKE_NODE = private_copy()
 BPFTOOL = shutil.which("bpftool", path=os.environ["PATH"] + ":/usr/sbin:/sbin") or "bpftool"
 
@@ -47,8 +49,13 @@ def tool(name, sanitized=True):
     return os.path.join(PLAIN, name)
 
 
+# Deadlines only end what would wait for ever: a busy machine gets several times what a quiet one needs.
+PATIENCE = 4
+
+
 def wait_until(condition, seconds=10, what="condition"):
-    """Polls until condition() is true and returns its value."""
+    """Polls until condition() is true and returns its value. seconds: of a quiet machine."""
+    seconds *= PATIENCE
     end = time.monotonic() + seconds
     while True:
         value = condition()
@@ -77,6 +84,34 @@ def need_root():
         raise unittest.SkipTest("wants root")
 
 
+def need_node():
+    """Node.js for the JavaScript client."""
+    if not shutil.which("node"):
+        raise unittest.SkipTest("wants node")
+    version = subprocess.run(["node", "--version"], capture_output=True, text=True).stdout
+    if int(version.strip().lstrip("v").split(".")[0] or 0) < 20:
+        raise unittest.SkipTest(f"wants node 20 or later, has {version.strip()}")
+    if not os.path.exists(os.path.join(ROOT, "clients", "js", "node_modules", "zeromq")):
+        raise unittest.SkipTest("wants its dependencies: npm ci --prefix clients/js")
+
+
+def compile_inject(directory):
+    """tests/lib/inject.c, to be preloaded: what it can do stands there. x86-64 only."""
+    if platform.machine() != "x86_64":
+        raise unittest.SkipTest("the stubs of tests/lib/inject.c are for x86-64")
+    path = os.path.join(directory, "inject.so")
+    subprocess.run(["gcc", "-std=gnu11", "-D_GNU_SOURCE", "-O1", "-g", "-fno-omit-frame-pointer", "-fPIC",
+                    "-shared", os.path.join(ROOT, "tests", "lib", "inject.c"), "-o", path, "-ldl", "-llmdb"],
+                   check=True)
+    return path
+
+
+def inject_env(shim, **variables):
+    """The environment for it; a sanitized program need not have its own library in front."""
+    asan = os.environ.get("ASAN_OPTIONS", "")
+    return {"LD_PRELOAD": shim, "ASAN_OPTIONS": f"{asan}:verify_asan_link_order=0".lstrip(":"), **variables}
+
+
 class Bridge:
     """A running coretapd. Its stderr is in .log(); sanitizer reports fail the test at stop().
     Small journals unless args say otherwise; keep leaves its directory for a successor."""
@@ -93,6 +128,9 @@ class Bridge:
             command += ["--binary", binary]
         if not any(str(a).startswith("--journal") for a in args):
             command += ["--journal-low", "16M", "--journal-high", "16M"]
+        if "--subscriber-memory" not in args:
+            # libzmq counts messages, which may hold two events: a slow machine's Subscriber keeps up.
+            command += ["--subscriber-memory", "4G"]
         self.process = subprocess.Popen([*command, *map(str, args)], stderr=self.errors,
                                         env={**os.environ, **(env or {})})
         self.pid = self.process.pid
@@ -119,7 +157,7 @@ class Bridge:
         if self.process.poll() is None:
             self.process.send_signal(number)
         try:
-            code = self.process.wait(seconds)
+            code = self.process.wait(PATIENCE * seconds)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
@@ -166,7 +204,7 @@ class FakeNode:
         return os.pread(self.out.fileno(), size, 0).decode().splitlines()
 
     def finish(self, seconds=120):
-        code = self.process.wait(seconds)
+        code = self.process.wait(PATIENCE * seconds)
         if code != 0:
             raise AssertionError(f"fake_node ended with {code}")
         self.ledger = json.loads(self.lines()[-1])
