@@ -27,10 +27,10 @@ struct coretap_event {
 
 	struct item map; /* fields, of kind ITEM_MAP where there are any */
 	struct cursor hint;
-	const struct message_body *message; /* CORETAP_EVENT: the message it stands in */
+	const struct message_body *message;   /* CORETAP_EVENT: the message it stands in */
 	const struct coretap_message *frames; /* STATUS and STOPPING: as they came */
-	uint64_t index;			    /* CORETAP_EVENT: its place there */
-	struct json *json;		    /* the handle's buffer */
+	uint64_t index;			      /* CORETAP_EVENT: its place there */
+	struct json *json;		      /* the handle's buffer */
 };
 
 /* Has a function called with each message that is passed on, once and in order, before its events

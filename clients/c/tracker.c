@@ -265,8 +265,8 @@ static int take_status(struct tracker *tracker, enum origin origin, const char *
 	node->sure = node->n;
 	tracker->heads = status->heads;
 	tracker->pending |= last;
-	tracker->frames = (struct coretap_message){ tracker->socket, name, length, body,
-						    body_length,     NULL };
+	tracker->frames =
+		(struct coretap_message){ tracker->socket, name, length, body, body_length, NULL };
 	return 0;
 }
 

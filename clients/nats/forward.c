@@ -1,8 +1,8 @@
 /* coretap-nats forward: from bridges into a stream, each message once and in order.
  *
- * A connection and a window of messages under way. Whatever fails ends the connection; over the next
- * one the window goes on where the stream ends. Where it cannot, and at the start, the stream itself
- * tells where to go on: nothing is remembered on a disk. */
+ * A connection and a window of messages under way. Whatever fails ends the connection; over the
+ * next one the window goes on where the stream ends. Where it cannot, and at the start, the stream
+ * itself tells where to go on: nothing is remembered on a disk. */
 #include <errno.h>
 #include <getopt.h>
 #include <inttypes.h>
@@ -24,10 +24,10 @@
 #include "window.h"
 
 #define RETRY_MS 1000
-#define ACK_MS 5000	/* a message without an acknowledgement for so long is not coming through */
-#define QUIET_MS 2000	/* more than WINDOW_LEASE_MS, and than a second between statuses */
-#define DRAIN_MS 5000	/* at the end, for what is under way */
-#define TURN 256	/* events of one source before the next one has its turn */
+#define ACK_MS 5000   /* a message without an acknowledgement for so long is not coming through */
+#define QUIET_MS 2000 /* more than WINDOW_LEASE_MS, and than a second between statuses */
+#define DRAIN_MS 5000 /* at the end, for what is under way */
+#define TURN 256      /* events of one source before the next one has its turn */
 #define NOTICE_BYTES 1024 /* what a notice takes at the server at most */
 
 struct forward {
@@ -119,9 +119,9 @@ static int begin(struct forward *forward, struct source *source)
 	return err ? err : source_begin(source);
 }
 
-/* One forwarder writes to a stream. Who finds the messages of another begins when nothing was written
- * for a while: a short one after a start, when the other has most likely ended; a longer one when it
- * was seen to write. Returns whether this one is to write. */
+/* One forwarder writes to a stream. Who finds the messages of another begins when nothing was
+ * written for a while: a short one after a start, when the other has most likely ended; a longer
+ * one when it was seen to write. Returns whether this one is to write. */
 static bool may_write(struct forward *forward)
 {
 	int64_t now = now_ms();
@@ -184,8 +184,8 @@ static int connect_stream(struct forward *forward)
 	return err;
 }
 
-/* Goes on with the window that was under way when the last connection ended, if the stream is as this
- * one left it. */
+/* Goes on with the window that was under way when the last connection ended, if the stream is as
+ * this one left it. */
 static bool resume_window(struct forward *forward)
 {
 	uint64_t last = forward->stream.last;
@@ -491,8 +491,7 @@ struct arguments {
 static bool add_source(struct arguments *arguments, const char *address)
 {
 	size_t n = arguments->forward->n_sources;
-	struct source_options *sources =
-		reallocarray(arguments->sources, n + 1, sizeof(*sources));
+	struct source_options *sources = reallocarray(arguments->sources, n + 1, sizeof(*sources));
 
 	if (!sources) {
 		complain("out of memory");
@@ -639,8 +638,7 @@ static int run(const struct subcommand *self, int argc, char **argv)
 				   .window_messages = 4096,
 				   .window_bytes = 16 << 20,
 				   .takeover_ms = 5000 };
-	struct arguments arguments = { .forward = &forward,
-				       .source = { .memory = 64 << 20 } };
+	struct arguments arguments = { .forward = &forward, .source = { .memory = 64 << 20 } };
 	int option, code = EXIT_DONE;
 
 	while (!code && (option = getopt_long(argc, argv, "a:h", options, NULL)) != -1) {
@@ -675,7 +673,8 @@ const struct subcommand command_forward = {
 		"order.\n"
 		"Where to go on the stream itself tells, after any interruption on either side.\n\n"
 		"  --stream NAME  as `coretap-nats setup` made it (coretap)\n" SERVER_HELP "\n"
-		"  --address A    tcp://HOST:PORT or ipc:///run/coretap/NAME of a coretapd, once for "
+		"  --address A    tcp://HOST:PORT or ipc:///run/coretap/NAME of a coretapd, once "
+		"for "
 		"each\n"
 		"                 (" CORETAP_DEFAULT_ADDRESS ")\n"
 		"  --curve-server FILE, --curve-secret FILE\n"
@@ -687,7 +686,8 @@ const struct subcommand command_forward = {
 		"  --memory N     bytes that may wait in each socket (64M)\n"
 		"  --window N     messages under way at most (4096; 16 MiB of them in any case)\n"
 		"  --takeover TIME\n"
-		"                 when another forwarder writes, stand by until it is silent for so "
+		"                 when another forwarder writes, stand by until it is silent for "
+		"so "
 		"long (5s)\n"
 		"  --report TIME  tell rates, and how far behind, so often\n\n"
 		"While nothing can be published the journals of the coretapds hold what happens. "

@@ -91,9 +91,9 @@ static bool set_tls(struct server *server, natsOptions *options, const char *url
 			return fail(server, status, server->tls_ca, true);
 	}
 	if (server->tls_cert) {
-		status = natsOptions_LoadCertificatesChain(
-			options, server->tls_cert,
-			server->tls_key ? server->tls_key : server->tls_cert);
+		status = natsOptions_LoadCertificatesChain(options, server->tls_cert,
+							   server->tls_key ? server->tls_key
+									   : server->tls_cert);
 		if (status != NATS_OK)
 			return fail(server, status, server->tls_cert, true);
 	}

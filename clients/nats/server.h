@@ -18,14 +18,14 @@ struct server {
 /* Rows for getopt_long, and what --help says of them. */
 enum { OPTION_SERVER = 0x100, OPTION_CREDS, OPTION_CA, OPTION_CERT, OPTION_KEY, OPTION_NAME };
 
-#define SERVER_OPTIONS                                               \
-	{ "server", required_argument, NULL, OPTION_SERVER },        \
-		{ "creds", required_argument, NULL, OPTION_CREDS },  \
-		{ "tls-ca", required_argument, NULL, OPTION_CA },    \
+#define SERVER_OPTIONS                                                \
+	{ "server", required_argument, NULL, OPTION_SERVER },         \
+		{ "creds", required_argument, NULL, OPTION_CREDS },   \
+		{ "tls-ca", required_argument, NULL, OPTION_CA },     \
 		{ "tls-cert", required_argument, NULL, OPTION_CERT }, \
-		{ "tls-key", required_argument, NULL, OPTION_KEY },  \
-	{                                                            \
-		"tls-name", required_argument, NULL, OPTION_NAME     \
+		{ "tls-key", required_argument, NULL, OPTION_KEY },   \
+	{                                                             \
+		"tls-name", required_argument, NULL, OPTION_NAME      \
 	}
 
 #define SERVER_HELP                                                                        \

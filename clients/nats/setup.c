@@ -1,4 +1,5 @@
-/* coretap-nats setup: makes the stream that `coretap-nats forward` publishes into, or changes it. */
+/* coretap-nats setup: makes the stream that `coretap-nats forward` publishes into, or changes it.
+ */
 #include <errno.h>
 #include <getopt.h>
 #include <inttypes.h>
@@ -11,7 +12,8 @@
 #include "stream.h"
 
 #define MAX_LIST 1000
-/* The largest P2P message has 4,000,000 bytes; its fields, the envelope and our headers come on top.
+/* The largest P2P message has 4,000,000 bytes; its fields, the envelope and our headers come on
+ * top.
  */
 #define LARGEST_MESSAGE (4000000 + 8192)
 
@@ -43,8 +45,8 @@ static void say_stream(const char *verb, const jsStreamInfo *info)
 		printf(", kept for %.6g h", (double)config->MaxAge / 3600e9);
 	if (config->MaxBytes > 0)
 		printf(", at most %s bytes", grouped((uint64_t)config->MaxBytes));
-	printf(", when full %s", config->Discard == js_DiscardOld ? "the oldest go" :
-								    "nothing more is taken");
+	printf(", when full %s",
+	       config->Discard == js_DiscardOld ? "the oldest go" : "nothing more is taken");
 	printf(", repeats known for %.6g s\n", (double)config->Duplicates / 1e9);
 }
 
@@ -328,7 +330,8 @@ const struct subcommand command_setup = {
 		"                 bytes of one message (unlimited; the server's max_payload holds "
 		"too)\n"
 		"  --discard old|new\n"
-		"                 when it is full: the oldest go (old), or nothing is taken and the "
+		"                 when it is full: the oldest go (old), or nothing is taken and "
+		"the "
 		"journals\n"
 		"                 of the coretapds must hold (new)\n"
 		"  --storage file|memory\n"

@@ -134,9 +134,8 @@ static void start_draft(struct source *source, const struct coretap_event *event
 		 event->run, topic, number);
 	draft->message.subject = draft->subject;
 	draft->message.id = draft->id;
-	draft->message.mark = (struct mark){ .owner = source,
-					     .socket = event->socket,
-					     .run = event->run };
+	draft->message.mark =
+		(struct mark){ .owner = source, .socket = event->socket, .run = event->run };
 }
 
 static void pack_text(msgpack_packer *packer, const char *key, const char *text)
@@ -309,8 +308,8 @@ static int draft_event(struct source *source, const struct coretap_event *event,
 			 socket, event->old_run);
 		return 2;
 	case CORETAP_MALFORMED:
-		complain("%s: %s socket: dropped a malformed message%s%s: %s", source->label, socket,
-			 *event->topic ? " of " : "", event->topic, event->reason);
+		complain("%s: %s socket: dropped a malformed message%s%s: %s", source->label,
+			 socket, *event->topic ? " of " : "", event->topic, event->reason);
 		return 2;
 	case CORETAP_NO_REPLAY:
 		complain("%s: %s socket: nothing from before now: %s", source->label, socket,
@@ -398,7 +397,8 @@ static void foresee(struct source *source, enum socket_id socket)
 	}
 	if (next < outlook->held) {
 		if (outlook->level < 2)
-			complain("%s: %s socket: the journal is overrun: it has %s events no more that "
+			complain("%s: %s socket: the journal is overrun: it has %s events no more "
+				 "that "
 				 "are not published, and more each second; those that do not wait "
 				 "in memory are lost, and will be told in the stream",
 				 source->label, socket_name(socket), grouped(outlook->held - next));

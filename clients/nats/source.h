@@ -9,10 +9,10 @@
 struct source_options {
 	const char *address;
 	const char *curve_server, *curve_secret; /* keys, NULL = not encrypted */
-	char *const *topics; /* what is wanted, as coretap_subscribe takes it */
-	size_t n_topics;     /* 0 = everything */
-	uint64_t memory;     /* bytes that may wait in each socket */
-	uint64_t status_us;  /* a status is passed on when the last one is older */
+	char *const *topics;			 /* what is wanted, as coretap_subscribe takes it */
+	size_t n_topics;			 /* 0 = everything */
+	uint64_t memory;			 /* bytes that may wait in each socket */
+	uint64_t status_us; /* a status is passed on when the last one is older */
 };
 
 /* How much of what is not published yet the journal still has; see source_watch. */
@@ -32,10 +32,10 @@ struct source {
 	uint64_t last_sent;		  /* sequence of the last message sent, 0 = none */
 	bool hungry;			  /* tap may have something at hand */
 	const struct coretap_message *frame; /* received, not published yet */
-	struct position stored;		  /* what the log has, as far as this process knows */
+	struct position stored;		     /* what the log has, as far as this process knows */
 	struct outlook outlook[N_SOCKETS];
-	uint64_t status_us[N_SOCKETS];	  /* time of the last status passed on, */
-	uint64_t status_seq[N_SOCKETS];	  /* and its sequence; since the tap is open */
+	uint64_t status_us[N_SOCKETS];	/* time of the last status passed on, */
+	uint64_t status_seq[N_SOCKETS]; /* and its sequence; since the tap is open */
 	bool told_absent, told_off;
 };
 
@@ -53,13 +53,13 @@ bool source_watch(struct source *source);
 
 /* Takes what is next. *message is filled when there is something to publish; it lives until the
  * next call. Returns 1; 2: taken, nothing to publish; 0: nothing at hand; -ESTALE: the label has
- * changed; -EAGAIN: replay does not answer, read again from what is stored; or another negative errno
- * value.
- * limit: bytes of the largest body that can be published; a larger one becomes a gap. */
+ * changed; -EAGAIN: replay does not answer, read again from what is stored; or another negative
+ * errno value. limit: bytes of the largest body that can be published; a larger one becomes a gap.
+ */
 struct draft {
 	struct message message;
 	char subject[192], id[192];
-	char body[512]; /* of a notice */
+	char body[512];	       /* of a notice */
 	enum socket_id status; /* the socket whose status it is, else N_SOCKETS */
 	uint64_t time_us;      /* of that status */
 };

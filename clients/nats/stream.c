@@ -1,4 +1,5 @@
-/* See stream.h. Only the leader is asked ($JS.API.STREAM.MSG.GET): another replica may be behind. */
+/* See stream.h. Only the leader is asked ($JS.API.STREAM.MSG.GET): another replica may be behind.
+ */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -218,8 +219,8 @@ int stream_position(struct stream *stream, const char *label, struct position *p
 		return fail(stream, status, code);
 	subjects = info->State.Subjects;
 	for (int i = 0; subjects && i < subjects->Count && !err; i++)
-		err = take_last(stream, subjects->List[i].Subject, subjects->List[i].Subject + prefix,
-				position);
+		err = take_last(stream, subjects->List[i].Subject,
+				subjects->List[i].Subject + prefix, position);
 	jsStreamInfo_Destroy(info);
 	return err;
 }

@@ -71,8 +71,8 @@ static void show_notice(struct tail *tail, struct coretap_event *event)
 	switch (event->kind) {
 	case CORETAP_GAP:
 	case CORETAP_LOST:
-		complain("%s: %s: %s %s, numbers %" PRIu64 " to %" PRIu64, event->node, event->topic,
-			 grouped(event->last - event->first + 1),
+		complain("%s: %s: %s %s, numbers %" PRIu64 " to %" PRIu64, event->node,
+			 event->topic, grouped(event->last - event->first + 1),
 			 event->kind == CORETAP_GAP ? "not in the stream" : "lost in the kernel",
 			 event->first, event->last);
 		break;
@@ -202,9 +202,9 @@ static int follow(struct tail *tail, natsSubscription *subscription)
 		natsStatus status = natsSubscription_NextMsg(&msg, subscription, 0);
 
 		if (status == NATS_TIMEOUT) {
-			if (!output_flush(&tail->out) || (poll(fds, 2, 0) > 0 &&
-							  (fds[0].revents ||
-							   fds[1].revents & (POLLERR | POLLHUP))))
+			if (!output_flush(&tail->out) ||
+			    (poll(fds, 2, 0) > 0 &&
+			     (fds[0].revents || fds[1].revents & (POLLERR | POLLHUP))))
 				break;
 			status = natsSubscription_NextMsg(&msg, subscription, WAIT_MS);
 		}
@@ -290,11 +290,10 @@ static void release(struct tail *tail)
 static int run(const struct subcommand *self, int argc, char **argv)
 {
 	static const struct option options[] = {
-		{ "json", no_argument, NULL, 'j' },
-		{ "text", no_argument, NULL, 't' },
-		{ "stream", required_argument, NULL, 's' },
+		FOLLOW_OUTPUT_OPTIONS,
+		{ "stream", required_argument, NULL, 'm' },
 		{ "node", required_argument, NULL, 'N' },
-		{ "since", required_argument, NULL, 'S' },
+		{ "since", required_argument, NULL, 's' },
 		{ "count", required_argument, NULL, 'n' },
 		/* As `coretap tail` has it. */
 		{ "nats", required_argument, NULL, OPTION_SERVER },
@@ -303,43 +302,33 @@ static int run(const struct subcommand *self, int argc, char **argv)
 		{ 0 },
 	};
 	struct tail tail = { .stream_name = "coretap" };
-	bool json = false, text = false;
+	struct follow shared = { 0 };
 	int option, code = EXIT_DONE, closed;
 
 	tail.filter.names = tail.topics;
 	while (!code && (option = getopt_long(argc, argv, "n:h", options, NULL)) != -1)
 		switch (option) {
-		case 'j':
-			json = true;
-			break;
-		case 't':
-			text = true;
-			break;
-		case 's':
+		case 'm':
 			tail.stream_name = optarg;
 			break;
 		case 'N':
 			tail.node = optarg;
 			break;
-		case 'S':
-			tail.since = optarg;
-			break;
-		case 'n':
-			if (!parse_count(optarg, &tail.count))
-				code = usage_error(self);
-			break;
 		case 'h':
 			return print_help(self);
 		default:
-			if (!server_option(&tail.server, option, optarg))
+			if (!server_option(&tail.server, option, optarg) &&
+			    !follow_option(&shared, option))
 				code = usage_error(self);
 		}
+	tail.since = shared.since;
+	tail.count = shared.count;
 	if (!code && optind == argc && !add_topic(&tail, "*"))
 		code = EXIT_OTHER;
 	for (int i = optind; !code && i < argc; i++)
 		if (!add_topic(&tail, argv[i]))
 			code = usage_error(self);
-	output_open(&tail.out, json, text);
+	output_open(&tail.out, shared.json, shared.text);
 	if (!code)
 		code = start(&tail);
 	release(&tail);

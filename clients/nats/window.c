@@ -97,8 +97,7 @@ static void take_error(struct window *window, const char *json)
 static void take_ack(natsConnection *connection, natsSubscription *acks, natsMsg *msg, void *arg)
 {
 	struct window *window = arg;
-	uint64_t expected =
-		strtoull(natsMsg_GetSubject(msg) + strlen(window->inbox) + 1, NULL, 10);
+	uint64_t expected = strtoull(natsMsg_GetSubject(msg) + strlen(window->inbox) + 1, NULL, 10);
 	const char *json = natsMsg_GetData(msg);
 	uint64_t seq;
 	bool before;
@@ -279,7 +278,8 @@ bool window_has_room(const struct window *window)
 	size_t most = window->settled == window->base ? 1 : window->options.messages;
 	size_t waiting = window_waiting(window);
 
-	if (window->settled < window->pushed && now_ms() - entry_of(window, window->settled + 1)->sent_at > WINDOW_LEASE_MS)
+	if (window->settled < window->pushed &&
+	    now_ms() - entry_of(window, window->settled + 1)->sent_at > WINDOW_LEASE_MS)
 		return false;
 	return waiting < most && window->bytes < window->options.bytes;
 }

@@ -8,9 +8,9 @@
  * speaks of all messages before it as well.
  *
  * Two writers must not be under way at once: a message can find a stream of the length that it
- * expects although it was the other who filled it. Hence nothing is sent while the oldest message has
- * waited for longer than WINDOW_LEASE_MS, and nobody takes over before a stream has been silent for
- * longer than that.
+ * expects although it was the other who filled it. Hence nothing is sent while the oldest message
+ * has waited for longer than WINDOW_LEASE_MS, and nobody takes over before a stream has been silent
+ * for longer than that.
  *
  * Acknowledgements arrive in a thread of libnats; all functions here are called from one other. */
 #ifndef CORETAP_NATS_WINDOW_H
@@ -57,8 +57,8 @@ void window_close(struct window *window);
  * known. */
 bool window_holds(const struct window *window, uint64_t last);
 
-/* Goes on over a connection, with a stream that ends with last, which the window must hold. Returns 0
- * or -EAGAIN. window_detach before the connection is closed. */
+/* Goes on over a connection, with a stream that ends with last, which the window must hold. Returns
+ * 0 or -EAGAIN. window_detach before the connection is closed. */
 int window_attach(struct window *window, natsConnection *connection, uint64_t last);
 void window_detach(struct window *window);
 
@@ -71,8 +71,8 @@ uint64_t window_publish(struct window *window, const struct message *message);
 /* Hands over what was stored since the last call, in order. */
 void window_settle(struct window *window, void (*stored)(const struct mark *mark));
 
-/* Why nothing more can be stored over this connection, NULL as long as it can. *code is JetStream's,
- * 0 = none. */
+/* Why nothing more can be stored over this connection, NULL as long as it can. *code is
+ * JetStream's, 0 = none. */
 const char *window_failure(struct window *window, int *code);
 
 /* Last sequence that was stored, last one that was sent, and how many messages wait. */
