@@ -312,6 +312,8 @@ static int draft_event(struct source *source, const struct coretap_event *event,
 			 socket, *event->topic ? " of " : "", event->topic, event->reason);
 		return 2;
 	case CORETAP_NO_REPLAY:
+		if (is_doubtful(source, event))
+			return -EAGAIN;
 		complain("%s: %s socket: nothing from before now: %s", source->label, socket,
 			 event->reason);
 		return 2;

@@ -7,19 +7,53 @@ import json
 import os
 import random
 import shutil
+import socket
 import subprocess
 import sys
+import threading
 import time
 
 import zmq
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
-from harness import Bridge, FakeNode, TestCase, main, need_root, private_copy, tool, wait_until
+from harness import Bridge, FakeNode, TestCase, free_port, main, need_root, private_copy, tool, wait_until
 from nats import EXAMPLES, Cluster, Forwarder, need_nats, read, setup, wait_forwarded
 
 SECONDS = float(os.environ.get("NATS_SECONDS", 16))
 OUTAGE = float(os.environ.get("NATS_OUTAGE", 5))
 RATE = 20000
+
+
+class Proxy:
+    """In front of a bridge; its replay socket takes connections, and serves only those made after serve()."""
+
+    def __init__(self, bridge):
+        self.port, self.held, self.serving = free_port(), [], False
+        for i in range(3):
+            listener = socket.create_server(("127.0.0.1", self.port + i))
+            threading.Thread(target=self.accept, args=(listener, bridge.port + i, i == 2), daemon=True).start()
+
+    def accept(self, listener, port, replay):
+        while True:
+            client, _ = listener.accept()
+            if replay and not self.serving:
+                self.held.append(client)
+                continue
+            server = socket.create_connection(("127.0.0.1", port))
+            for a, b in ((client, server), (server, client)):
+                threading.Thread(target=self.pump, args=(a, b), daemon=True).start()
+
+    @staticmethod
+    def pump(source, target):
+        try:
+            while data := source.recv(1 << 16):
+                target.sendall(data)
+            target.shutdown(socket.SHUT_WR)
+        except OSError:
+            pass
+
+    def serve(self):
+        self.serving = True
 
 
 class Nats(TestCase):
@@ -146,6 +180,19 @@ class Nats(TestCase):
         self.assertIn(f"coretap.{bridge.name}.bridge.gap.mempool.removed", account.subjects)
         gaps = [(w[2], w[4] - 1) for w in account.wrong if str(w[0]).endswith("mempool.removed")]
         self.assertEqual(gaps, [(t["first"], t["last"]) for t in account.told if t["topic"] == "mempool.removed"])
+
+    def test_replay_is_silent(self):
+        """Who does not answer may still have it: nothing is told as missing meanwhile."""
+        cluster, bridge, _ = self.one(forward=False)
+        with self.burst(5000) as node:
+            fired = node.finish()
+        proxy = Proxy(bridge)
+        forwarder = self.enter(Forwarder(cluster, proxy))
+        forwarder.wait_log("replay does not answer; asking again")
+        proxy.serve()
+        wait_forwarded(cluster, bridge.name, fired)
+        self.assertEqual(forwarder.stop(), 0)
+        self.check_whole(cluster, {bridge.name: fired})
 
     def test_two_forwarders(self):
         """One writes, the other stands by, and takes over when that one dies."""
