@@ -230,6 +230,12 @@ int coretap_restore_topic(struct coretap *tap, enum socket_id socket, const char
 	return run ? tracker_restore_topic(tracker, topic, strlen(topic), next) : -EINVAL;
 }
 
+void coretap_skip(struct coretap *tap)
+{
+	if (tap->current)
+		tracker_skip(tap->current->tracker);
+}
+
 bool coretap_replay_down(const struct coretap *tap, enum socket_id socket)
 {
 	return tap->links[socket].filler && filler_down(tap->links[socket].filler);

@@ -38,6 +38,10 @@ struct coretap_event {
 void coretap_observe(struct coretap *tap,
 		     void (*observe)(void *arg, const struct coretap_message *message), void *arg);
 
+/* Passes over the events that the present message still has: who takes messages whole needs them no
+ * more. For the forwarder only: not exported. */
+void coretap_skip(struct coretap *tap);
+
 /* Puts a socket that is subscribed to where a message of this position was the last one taken, and
  * then its topics to their next numbers; for who keeps the place elsewhere than in a file. Where
  * coretap_since was called, it holds for the sockets that were not put anywhere. Before the first

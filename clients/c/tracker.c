@@ -528,6 +528,21 @@ static bool next_event(struct tracker *tracker, struct coretap_event *event)
 	return true;
 }
 
+void tracker_skip(struct tracker *tracker)
+{
+	struct message_body *message = &tracker->message;
+	uint64_t left = message->events.left;
+
+	if (!tracker->taken || !left)
+		return;
+	tracker->index += left;
+	tracker->topic->next = message->next;
+	if (message->n + tracker->index - 1 > tracker->node->n)
+		tracker->node->n = message->n + tracker->index - 1;
+	tracker->counters[CORETAP_COUNT_EVENTS] += left;
+	message->events.left = 0;
+}
+
 static bool take_pending(struct tracker *tracker, enum pending which)
 {
 	bool pending = tracker->pending & which;

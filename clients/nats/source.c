@@ -199,6 +199,7 @@ static int draft_frame(struct source *source, const struct coretap_event *event,
 	struct mark *mark = &draft->message.mark;
 
 	source->frame = NULL;
+	coretap_skip(source->tap);
 	if (frame->body_length > limit) {
 		complain("%s: a message of %s with %s bytes is larger than the server or the "
 			 "stream takes: published as a gap; raise max_payload, or have coretapd "
