@@ -22,12 +22,16 @@ PROTOCOL = $(call objects,$(wildcard protocol/*.c))
 BRIDGE = $(call objects,$(filter-out bridge/main.c,$(wildcard bridge/*.c)))
 LIBRARY_SOURCES = $(wildcard clients/c/*.c)
 LIBRARY = $(call objects,$(LIBRARY_SOURCES) protocol/catalogue.c protocol/decode.c protocol/json.c)
+NATS = $(call objects,$(wildcard clients/nats/*.c) $(addprefix clients/c/command/,follow.c keygen.c output.c times.c))
 COMMAND = $(call objects,$(wildcard clients/c/command/*.c) bridge/probes.c bridge/operands.c bridge/log.c protocol/encode.c)
 
-all: $(addprefix $(BUILD)/,coretapd coretap libcoretap.a libcoretap.so coretap.pc fake_node \
+# Where there is no libnats, what needs it is left out.
+WITH_NATS := $(shell echo '\#include <nats/nats.h>' | $(CC) $(CFLAGS) -E - >/dev/null 2>&1 && echo coretap-nats)
+
+all: $(addprefix $(BUILD)/,coretapd coretap $(WITH_NATS) libcoretap.a libcoretap.so coretap.pc fake_node \
 		fake_node-v23 fake_node-v25 fake_node-v26)
 
-.PHONY: lint valgrind bench-node all unit sanitized tsan coverage deps deps-js deps-explorer check test test-node demo explorer bench install uninstall dist deb clean format docs
+.PHONY: lint valgrind bench-node all unit sanitized tsan coverage deps deps-tests deps-js check test test-node demo explorer bench install uninstall dist deb clean format docs
 
 FORCE:
 
@@ -65,6 +69,9 @@ $(BUILD)/libcoretap.so: $(LIBRARY)
 $(BUILD)/coretap: $(COMMAND) $(LIBRARY)
 	$(CC) $(ALL_LDFLAGS) $^ -o $@ -lelf -lzmq -lncursesw
 
+$(BUILD)/coretap-nats: $(NATS) $(LIBRARY)
+	$(CC) $(ALL_LDFLAGS) $^ -o $@ -lnats -lzmq -lmsgpackc -lpthread
+
 # Made anew each time: PREFIX may be another one.
 $(BUILD)/coretap.pc: clients/c/coretap.pc.in FORCE | $(BUILD)
 	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@LIBDIR@|$(LIBDIR)|' -e 's|@VERSION@|$(VERSION)|' $< > $@
@@ -93,7 +100,7 @@ unit: $(UNIT)
 
 sanitized:
 	+$(MAKE) --no-print-directory BUILD=$(SANITIZED) SANITIZE=address,undefined CFLAGS="-O1 -g" \
-		$(SANITIZED)/coretapd $(SANITIZED)/coretap unit fuzz-programs \
+		$(addprefix $(SANITIZED)/,coretapd coretap $(WITH_NATS)) unit fuzz-programs \
 		$(SANITIZED)/tests/conformance/verdict
 
 TEST_ENV = BUILD=$(BUILD) SANITIZED=$(SANITIZED)
@@ -102,7 +109,7 @@ UNIT_TESTS = $(patsubst %.c,$(SANITIZED)/%,$(wildcard tests/unit/test_*.c)) $(wi
 check: all sanitized
 	$(TEST_ENV) tests/run $(UNIT_TESTS) $(FUZZ_TESTS)
 
-test: deps deps-js deps-explorer
+test: deps-tests deps-js
 	+$(MAKE) --no-print-directory all sanitized
 	$(TEST_ENV) tests/run $(UNIT_TESTS) $(FUZZ_TESTS) $(wildcard tests/e2e/test_*.py) \
 		$(wildcard tests/conformance/test_*.py) $(wildcard tests/node/test_*.py)
@@ -162,18 +169,21 @@ format:
 
 DEBIAN = gcc make clang llvm bpftool libbpf-dev libelf-dev libzmq3-dev libmsgpack-dev liblmdb-dev libyaml-dev libmicrohttpd-dev \
 	 linux-libc-dev libc6-dev systemtap-sdt-dev binutils pkg-config python3 python3-zmq python3-msgpack python3-bitcoinlib python3-yaml \
-	 libncurses-dev mandoc \
-	 clang-format clang-tidy cppcheck shellcheck flake8
+	 libncurses-dev mandoc libnats-dev
+# What tests alone need: linters, a server, the browser in which the explorer's page is looked at.
+DEBIAN_TESTS = clang-format clang-tidy cppcheck shellcheck flake8 nats-server openssl chromium
 
 # What is missing is installed on Debian and its kin; elsewhere it is named.
-deps:
+deps: PACKAGES = $(DEBIAN)
+deps-tests: PACKAGES = $(DEBIAN) $(DEBIAN_TESTS)
+deps deps-tests:
 	@if command -v dpkg-query >/dev/null; then \
 		missing=; \
-		for p in $(DEBIAN); do \
+		for p in $(PACKAGES); do \
 			dpkg-query -W -f '$${Status}' $$p 2>/dev/null | grep -q ' installed$$' || missing="$$missing $$p"; \
 		done; \
 		[ -z "$$missing" ] || { \
-			[ "$$(id -u)" = 0 ] || { echo "missing:$$missing: run 'sudo make deps'" >&2; exit 1; }; \
+			[ "$$(id -u)" = 0 ] || { echo "missing:$$missing: run 'sudo make $@'" >&2; exit 1; }; \
 			apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends $$missing; }; \
 	else \
 		echo "Install what is missing of these, then go on:"; \
@@ -186,17 +196,11 @@ deps:
 deps-js:
 	@node -e 'process.exit(+process.versions.node.split(".")[0] >= 20 ? 0 : 1)' 2>/dev/null || \
 		{ echo "No Node 20 or later here: nothing of JavaScript will run, its tests will be skipped."; exit 0; }; \
-	for p in clients/js clients/explorer; do \
-		[ $$p/node_modules/.package-lock.json -nt $$p/package-lock.json ] || \
-			npm ci --ignore-scripts --no-audit --no-fund --prefix $$p || \
-			echo "npm ci failed: what wants $$p will be skipped."; \
+	for place in clients/js clients/explorer clients/nats/examples; do \
+		[ $$place/node_modules/.package-lock.json -nt $$place/package-lock.json ] || \
+			npm ci --ignore-scripts --no-audit --no-fund --prefix $$place || \
+			echo "npm ci failed: what wants $$place will be skipped."; \
 	done
-
-# The browser in which the explorer's page is tested: heavy, so only for `make test`.
-deps-explorer:
-	@command -v chromium >/dev/null || ! command -v apt-get >/dev/null || [ "$$(id -u)" != 0 ] || \
-		{ apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends chromium; } || true
-	@command -v chromium >/dev/null || echo "No chromium here: the tests of the explorer's page will be skipped."
 
 INSTALL = install
 SBINDIR = $(PREFIX)/sbin
@@ -221,13 +225,17 @@ INSTALLED = \
 	755:$(BUILD)/libcoretap.so:$(LIBDIR)/libcoretap.so.1 \
 	644:$(BUILD)/coretap.pc:$(LIBDIR)/pkgconfig/coretap.pc \
 	644:clients/c/coretap.h:$(INCLUDEDIR)/coretap.h \
-	$(foreach page,$(wildcard bridge/man/*.[1-8] clients/c/man/*.[1-8]),\
+	$(foreach page,$(wildcard bridge/man/*.[1-8] clients/c/man/*.[1-8] $(WITH_NATS:%=clients/nats/man/%.1)),\
 		644:$(page):$(MANDIR)/man$(patsubst .%,%,$(suffix $(page)))/$(notdir $(page))) \
 	644:protocol/README.md:$(DOCDIR)/README.md \
 	644:protocol/EVENTS.md:$(DOCDIR)/EVENTS.md \
 	644:protocol/events.json:$(DOCDIR)/events.json \
 	$(foreach file,$(wildcard bridge/tracepoints/*.yaml),\
 		644:$(file):$(PREFIX)/share/coretap/tracepoints/$(notdir $(file))) \
+	$(foreach program,$(WITH_NATS),\
+		755:$(BUILD)/$(program):$(BINDIR)/$(program) \
+		644:clients/c/completions/coretap.bash:$(BASHDIR)/$(program) \
+		644:clients/c/completions/coretap.fish:$(FISHDIR)/$(program).fish) \
 	$(foreach file,alerts.yml dashboard.json,\
 		644:bridge/monitoring/$(file):$(PREFIX)/share/coretap/monitoring/$(file)) \
 	644:$(BUILD)/coretapd.service:$(UNITDIR)/coretapd.service \

@@ -202,6 +202,45 @@ void coretap_observe(struct coretap *tap,
 	tap->observe_arg = arg;
 }
 
+int coretap_restore(struct coretap *tap, enum socket_id socket, const char *label, uint64_t run,
+		    uint64_t n)
+{
+	struct tracker *tracker = tap->links[socket].tracker;
+
+	if (tap->started)
+		return -EBUSY;
+	if (!tracker || !run || strchr(label, '.') || strlen(label) > DECODE_MAX_LABEL ||
+	    !topic_valid(label, strlen(label)))
+		return -EINVAL;
+	return tracker_restore(tracker, label, strlen(label), run, n);
+}
+
+int coretap_restore_topic(struct coretap *tap, enum socket_id socket, const char *topic,
+			  uint64_t next)
+{
+	struct tracker *tracker = tap->links[socket].tracker;
+	const char *node;
+	uint64_t run;
+
+	if (tap->started)
+		return -EBUSY;
+	if (!tracker || !topic_valid(topic, strlen(topic)))
+		return -EINVAL;
+	tracker_last(tracker, &node, &run);
+	return run ? tracker_restore_topic(tracker, topic, strlen(topic), next) : -EINVAL;
+}
+
+void coretap_skip(struct coretap *tap)
+{
+	if (tap->current)
+		tracker_skip(tap->current->tracker);
+}
+
+bool coretap_replay_down(const struct coretap *tap, enum socket_id socket)
+{
+	return tap->links[socket].filler && filler_down(tap->links[socket].filler);
+}
+
 /* The sockets that can carry what a topic or prefix stands for. */
 static void needed_sockets(const char *topic, bool needed[N_SOCKETS])
 {

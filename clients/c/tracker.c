@@ -265,6 +265,8 @@ static int take_status(struct tracker *tracker, enum origin origin, const char *
 	node->sure = node->n;
 	tracker->heads = status->heads;
 	tracker->pending |= last;
+	tracker->frames =
+		(struct coretap_message){ tracker->socket, name, length, body, body_length, NULL };
 	return 0;
 }
 
@@ -526,6 +528,21 @@ static bool next_event(struct tracker *tracker, struct coretap_event *event)
 	return true;
 }
 
+void tracker_skip(struct tracker *tracker)
+{
+	struct message_body *message = &tracker->message;
+	uint64_t left = message->events.left;
+
+	if (!tracker->taken || !left)
+		return;
+	tracker->index += left;
+	tracker->topic->next = message->next;
+	if (message->n + tracker->index - 1 > tracker->node->n)
+		tracker->node->n = message->n + tracker->index - 1;
+	tracker->counters[CORETAP_COUNT_EVENTS] += left;
+	message->events.left = 0;
+}
+
 static bool take_pending(struct tracker *tracker, enum pending which)
 {
 	bool pending = tracker->pending & which;
@@ -582,6 +599,7 @@ bool tracker_next(struct tracker *tracker, struct coretap_event *event)
 		event->topic = stopping ? TOPIC_STOPPING : TOPIC_STATUS;
 		event->n = tracker->status.n;
 		event->time_us = tracker->status.time_us;
+		event->frames = &tracker->frames;
 		event->map = tracker->status.map;
 		event->hint = item_elements(&event->map);
 		return true;

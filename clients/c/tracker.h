@@ -62,6 +62,9 @@ bool tracker_next(struct tracker *tracker, struct coretap_event *event);
 /* The message taken, when it is one with events or a loss that is passed on; else NULL. */
 const struct coretap_message *tracker_message(const struct tracker *tracker);
 
+/* Counts the events that the message taken still has as told. */
+void tracker_skip(struct tracker *tracker);
+
 /* Label and run of the last good message; "" and 0 when there was none yet. */
 void tracker_last(const struct tracker *tracker, const char **node, uint64_t *run);
 

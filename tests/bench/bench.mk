@@ -1,5 +1,5 @@
 # The programs of `make bench`; included by the main Makefile.
-BENCH = $(addprefix $(BUILD)/bench/,baseline receiver client bare)
+BENCH = $(addprefix $(BUILD)/bench/,baseline receiver client bare $(WITH_NATS:coretap-nats=nats))
 
 $(BUILD)/bench/baseline.bpf.o: tests/bench/baseline.bpf.c tests/bench/baseline.h
 	@mkdir -p $(@D)
@@ -22,6 +22,10 @@ $(BUILD)/bench/receiver: $(call objects,tests/bench/receiver.c tests/bench/envel
 $(BUILD)/bench/client: $(call objects,tests/bench/client.c) $(BUILD)/libcoretap.a
 	@mkdir -p $(@D)
 	$(CC) $(ALL_LDFLAGS) $^ -o $@ -lzmq -lmsgpackc
+
+$(BUILD)/bench/nats: $(call objects,tests/bench/nats.c)
+	@mkdir -p $(@D)
+	$(CC) $(ALL_LDFLAGS) $^ -o $@ -lnats
 
 $(BUILD)/bench/bare: $(call objects,tests/bench/bare.c)
 	@mkdir -p $(@D)

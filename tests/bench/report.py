@@ -8,7 +8,8 @@ import time
 
 import zmq
 
-import processes
+import processes  # noqa: F401 # it makes harness found
+from harness import tool
 
 
 def median(values):
@@ -101,7 +102,7 @@ def machine(command):
             "/sys/devices/system/cpu/vulnerabilities/spec_rstack_overflow") else open(
             os.devnull) as f:
         srso = f.read().strip()
-    versions = [first_line(processes.tool("coretapd", False), "--version"),
+    versions = [first_line(tool("coretapd", False), "--version"),
                 first_line("clang", "--version"), first_line("gcc", "--version"),
                 f"libzmq {zmq.zmq_version()}",
                 first_line("bpftrace", "--version") or "bpftrace is not installed"]

@@ -5,6 +5,7 @@ import time
 
 import plot
 import processes
+from bench_nats import nats
 from harness import ROOT, tool
 from processes import Receiver, coretapd, fire, load, missed, unaccounted
 from report import median, number
@@ -427,4 +428,4 @@ def clients(report, scale):
 
 
 SECTIONS = {"node": node_cost, "floor": floor, "rate": rates, "latency": latencies, "resources": resources,
-            "growth": growth, "clients": clients}
+            "growth": growth, "clients": clients, "nats": nats}

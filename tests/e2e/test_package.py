@@ -76,11 +76,12 @@ class Contents(TestCase):
 
     def test_one_version(self):
         self.assertEqual([os.path.basename(p).split("_")[0] for p in packages()],
-                         ["coretap-alerts", "coretap", "libcoretap-dev", "libcoretap1", "python3-coretap"])
+                         ["coretap-alerts", "coretap-nats", "coretap", "libcoretap-dev", "libcoretap1", "python3-coretap"])
         with Machine(root, debs) as machine:
             machine.run("dpkg", "-i", *inside(packages()))
             self.assertEqual(machine.run("coretapd", "--version").stdout, f"coretapd {version}\n")
             self.assertEqual(machine.run("coretap", "--version").stdout, f"coretap {version}\n")
+            self.assertEqual(machine.run("coretap-nats", "--version").stdout, f"coretap-nats {version}\n")
             self.assertEqual(machine.run("python3", "-c", "import coretap; print(coretap.__version__)").stdout,
                              f"{version}\n")
             self.assertEqual(machine.run("coretap-alerts", "--version").stdout, f"coretap-alerts {version}\n")

@@ -34,7 +34,7 @@ help_options() {
 
 if command -v mandoc >/dev/null; then
 	# A warning about the sections that a system's own manuals may not have is none of ours.
-	if mandoc -T lint -W warning bridge/man/*.[1-8] clients/c/man/*.[1-8] \
+	if mandoc -T lint -W warning bridge/man/*.[1-8] clients/*/man/*.[1-8] \
 		clients/alerts/*.1 >"$work/lint" 2>&1; then
 		echo "PASS test_man.lint"
 	else
@@ -62,19 +62,28 @@ man_options <clients/alerts/coretap-alerts.1 >"$work/man"
 clients/alerts/coretap-alerts --help | help_options >"$work/real"
 same test_man.coretap-alerts "coretap-alerts --help"
 
-commands=$("$build/coretap" --help | sed -n 's/^  \([a-z]*\)  .*/\1/p')
-sed -n 's/^\.Ss coretap \([a-z]*\)$/\1/p' clients/c/man/coretap.1 >"$work/man"
-echo "$commands" | tr ' ' '\n' >"$work/real"
-same test_man.coretap "coretap --help"
-for command in $commands; do
-	sed -n "/^\.Ss coretap $command\$/,/^\.S[sh] [^c]/p" clients/c/man/coretap.1 |
-		awk -v want="$command" '/^\.Ss/ { on = $3 == want } on' | man_options >"$work/man"
-	"$build/coretap" "$command" --help | help_options >"$work/real"
-	# The few that the usage line alone explains.
-	"$build/coretap" "$command" --help | head -n 1 | grep -o -- '--[a-z-]*' | sed 's/--//' >>"$work/real"
-	[ -s "$work/real" ] || [ -s "$work/man" ] || continue
-	same "test_man.coretap_$command" "coretap $command --help"
-done
+# PROGRAM MANUAL: its commands, and the options of each.
+compare_commands() {
+	commands=$("$build/$1" --help | sed -n 's/^  \([a-z]*\)  .*/\1/p')
+	sed -n "s/^\.Ss $1 \([a-z]*\)\$/\1/p" "$2" >"$work/man"
+	echo "$commands" | tr ' ' '\n' >"$work/real"
+	same "test_man.$1" "$1 --help"
+	for command in $commands; do
+		sed -n "/^\.Ss $1 $command\$/,/^\.S[sh] [^c]/p" "$2" |
+			awk -v want="$command" '/^\.Ss/ { on = $3 == want } on' | man_options >"$work/man"
+		"$build/$1" "$command" --help | help_options >"$work/real"
+		# The few that the usage line alone explains.
+		"$build/$1" "$command" --help | head -n 1 | grep -o -- '--[a-z-]*' | sed 's/--//' >>"$work/real"
+		[ -s "$work/real" ] || [ -s "$work/man" ] || continue
+		same "test_man.$1_$command" "$1 $command --help"
+	done
+}
+if [ -x "$build/coretap-nats" ]; then
+	compare_commands coretap-nats clients/nats/man/coretap-nats.1
+else
+	echo "SKIP test_man.coretap-nats: no libnats here (make deps)"
+fi
+compare_commands coretap clients/c/man/coretap.1
 
 sed -n '/^\.Sh SYNOPSIS/,/^\.Sh DESCRIPTION/s/^\.Fn \([a-z_0-9]*\).*/\1/p' clients/c/man/libcoretap.3 >"$work/man"
 tr '\n' ' ' <clients/c/coretap.h | grep -o 'CORETAP_EXPORT [^;]*;' |

@@ -67,6 +67,9 @@ void output_item(struct output *out, const struct item *value);
 /* A text for people, control characters escaped. */
 void output_text(struct output *out, const char *text, size_t length);
 
+/* An event as a line of text: time, topic, fields. */
+void output_event(struct output *out, const struct coretap_event *event);
+
 /* 1234567 as 1,234,567. The text lives until the fourth call after this one. */
 const char *grouped(uint64_t number);
 

@@ -4,8 +4,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
+#include "../event.h"
 #include "command.h"
 
 void output_open(struct output *out, bool json, bool text)
@@ -110,4 +112,55 @@ const char *grouped(uint64_t number)
 	}
 	text[to] = '\0';
 	return text;
+}
+
+static void print_time(const struct output *out, uint64_t time_us)
+{
+	time_t seconds = (time_t)(time_us / 1000000);
+	struct tm tm;
+	char text[32] = "--:--:--";
+
+	if (localtime_r(&seconds, &tm))
+		strftime(text, sizeof(text), "%H:%M:%S", &tm);
+	output_colour(out, DIM);
+	printf("%s.%06u", text, (unsigned int)(time_us % 1000000));
+	output_colour(out, PLAIN);
+}
+
+void output_event(struct output *out, const struct coretap_event *event)
+{
+	static const struct {
+		const char *provider;
+		enum colour colour;
+	} colours[] = {
+		{ "mempool.", CYAN }, { "validation.", GREEN },	 { "block.", GREEN },
+		{ "net.", BLUE },     { "utxocache.", MAGENTA }, { "coin_selection.", YELLOW },
+		{ "node.", BOLD },
+	};
+	struct cursor pairs = item_elements(&event->map);
+	struct item key, value;
+	enum colour colour = PLAIN;
+
+	for (size_t i = 0; i < sizeof(colours) / sizeof(colours[0]); i++)
+		if (!strncmp(event->topic, colours[i].provider, strlen(colours[i].provider)))
+			colour = colours[i].colour;
+	print_time(out, event->time_us);
+	putchar(' ');
+	output_colour(out, colour);
+	printf("%-26s", event->topic);
+	output_colour(out, PLAIN);
+	while (cursor_pair(&pairs, &key, &value)) {
+		if (item_is(&key, "time_us"))
+			continue;
+		putchar(' ');
+		output_colour(out, DIM);
+		output_text(out, (const char *)key.data, key.length);
+		putchar('=');
+		output_colour(out, PLAIN);
+		if (value.kind == ITEM_NIL)
+			putchar('?');
+		else
+			output_item(out, &value);
+	}
+	putchar('\n');
 }

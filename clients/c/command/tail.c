@@ -1,69 +1,20 @@
 /* coretap tail: events as they happen. */
+#include <errno.h>
 #include <getopt.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
+#include <unistd.h>
 
 #include "../event.h"
 #include "command.h"
-
-static void print_time(const struct output *out, uint64_t time_us)
-{
-	time_t seconds = (time_t)(time_us / 1000000);
-	struct tm tm;
-	char text[32] = "--:--:--";
-
-	if (localtime_r(&seconds, &tm))
-		strftime(text, sizeof(text), "%H:%M:%S", &tm);
-	output_colour(out, DIM);
-	printf("%s.%06u", text, (unsigned int)(time_us % 1000000));
-	output_colour(out, PLAIN);
-}
-
-static void print_event(struct output *out, const struct coretap_event *event)
-{
-	static const struct {
-		const char *provider;
-		enum colour colour;
-	} colours[] = {
-		{ "mempool.", CYAN }, { "validation.", GREEN },	 { "block.", GREEN },
-		{ "net.", BLUE },     { "utxocache.", MAGENTA }, { "coin_selection.", YELLOW },
-		{ "node.", BOLD },
-	};
-	struct cursor pairs = item_elements(&event->map);
-	struct item key, value;
-	enum colour colour = PLAIN;
-
-	for (size_t i = 0; i < sizeof(colours) / sizeof(colours[0]); i++)
-		if (!strncmp(event->topic, colours[i].provider, strlen(colours[i].provider)))
-			colour = colours[i].colour;
-	print_time(out, event->time_us);
-	putchar(' ');
-	output_colour(out, colour);
-	printf("%-26s", event->topic);
-	output_colour(out, PLAIN);
-	while (cursor_pair(&pairs, &key, &value)) {
-		if (item_is(&key, "time_us"))
-			continue;
-		putchar(' ');
-		output_colour(out, DIM);
-		output_text(out, (const char *)key.data, key.length);
-		putchar('=');
-		output_colour(out, PLAIN);
-		if (value.kind == ITEM_NIL)
-			putchar('?');
-		else
-			output_item(out, &value);
-	}
-	putchar('\n');
-}
 
 static bool handle(struct follow *follow, const struct coretap_event *event)
 {
 	const char *line;
 
 	if (!follow->out->json) {
-		print_event(follow->out, event);
+		output_event(follow->out, event);
 		return true;
 	}
 	line = coretap_event_json(event, NULL);
@@ -73,6 +24,22 @@ static bool handle(struct follow *follow, const struct coretap_event *event)
 		complain("%s: event %llu not shown: out of memory", event->topic,
 			 (unsigned long long)event->seq);
 	return true;
+}
+
+/* NATS is another program's business: whoever does not want it needs no libnats. It stands beside
+ * this one, or on the PATH. */
+static int run_nats(char **argv)
+{
+	char path[PATH_MAX];
+	ssize_t length = readlink("/proc/self/exe", path, sizeof(path) - sizeof("-nats"));
+
+	if (length > 0) {
+		strcpy(path + length, "-nats");
+		execv(path, argv);
+	}
+	execvp("coretap-nats", argv);
+	complain("coretap-nats: %s; `coretap tail --nats` needs it", strerror(errno));
+	return EXIT_OTHER;
 }
 
 static int run(const struct subcommand *self, int argc, char **argv)
@@ -90,6 +57,9 @@ static int run(const struct subcommand *self, int argc, char **argv)
 	struct follow follow = { .out = &out, .handle = handle };
 	int option, code, closed;
 
+	for (int i = 1; i < argc && strcmp(argv[i], "--"); i++)
+		if (!strncmp(argv[i], "--nats", 6) && (!argv[i][6] || argv[i][6] == '='))
+			return run_nats(argv - 1); /* the whole command line */
 	while ((option = getopt_long(argc, argv, "a:n:h", options, NULL)) != -1)
 		switch (option) {
 		case 'h':
@@ -130,7 +100,9 @@ const struct subcommand command_tail = {
 		"  --since WHEN   begin earlier: 10m, 2h or 1d ago, oldest, or a time like\n"
 		"                 2009-01-03T18:15:05Z\n"
 		"  --position FILE\n"
-		"                 keep the place in FILE, and go on from there the next time\n\n"
+		"                 keep the place in FILE, and go on from there the next time\n"
+		"  --nats URL     out of a stream of NATS JetStream instead, with the options of\n"
+		"                 `coretap-nats tail`\n\n"
 		"What did not arrive is fetched from coretapd's replay and shown at its place. "
 		"Events "
 		"that are\n"

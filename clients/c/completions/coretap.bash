@@ -1,5 +1,5 @@
 # shellcheck shell=bash disable=SC2207 # the words have no blanks; older bash has no mapfile
-# Completion of coretap for bash. Asks the program, so that it is never stale.
+# Completion of coretap and coretap-nats for bash. Asks the program, so that it is never stale.
 _coretap() {
 	local cur=$2 prev=$3 command=${COMP_WORDS[1]}
 	if [ "$COMP_CWORD" -eq 1 ]; then
@@ -19,14 +19,15 @@ _coretap() {
 		return
 		;;
 	--position) COMPREPLY=($(compgen -f -- "$cur")) && return ;;
+	--creds | --tls-ca | --tls-cert | --tls-key) COMPREPLY=($(compgen -f -- "$cur")) && return ;;
 	--count | --for | --timeout | --port | --speed | --interval) return ;;
 	esac
 	case $command in
 	tail | topics | record)
-		COMPREPLY=($(compgen -W "$("$1" topics 2>/dev/null | grep -o '^[a-z_]*\.[a-z_]*')" -- "$cur"))
+		COMPREPLY=($(compgen -W "$("${1%-nats}" topics 2>/dev/null | grep -o '^[a-z_]*\.[a-z_]*')" -- "$cur"))
 		[ "$command" = record ] && [ "$COMP_CWORD" -eq 2 ] && COMPREPLY=($(compgen -f -- "$cur"))
 		;;
 	play | probes | keygen) COMPREPLY=($(compgen -f -- "$cur")) ;;
 	esac
 }
-complete -o filenames -F _coretap coretap
+complete -o filenames -F _coretap coretap coretap-nats

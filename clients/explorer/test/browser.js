@@ -8,8 +8,8 @@ const FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", 
 
 /** Why there is no browser here; false if there is one. */
 export async function cannot() {
-  if (!existsSync(CHROMIUM)) return "wants chromium: run make deps-explorer";
-  return import("playwright-core").then(() => false, () => "wants playwright-core: run make deps-explorer");
+  if (!existsSync(CHROMIUM)) return "wants chromium: run make deps-tests";
+  return import("playwright-core").then(() => false, () => "wants playwright-core: run make deps-tests");
 }
 
 export async function openBrowser() {

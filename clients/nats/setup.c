@@ -1,0 +1,344 @@
+/* coretap-nats setup: makes the stream that `coretap-nats forward` publishes into, or changes it.
+ */
+#include <errno.h>
+#include <getopt.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../c/command/command.h"
+#include "server.h"
+#include "stream.h"
+
+#define MAX_LIST 1000
+/* The largest P2P message has 4,000,000 bytes; its fields, the envelope and our headers come on
+ * top.
+ */
+#define LARGEST_MESSAGE (4000000 + 8192)
+
+struct setup {
+	struct server server;
+	const char *name;
+	int64_t replicas, max_bytes, max_message;
+	uint64_t max_age_us, duplicates_us;
+	jsDiscardPolicy discard;
+	jsStorageType storage;
+	char *subjects[MAX_LIST];
+	int n_subjects;
+	jsStreamSource sources[MAX_LIST];
+	int n_sources;
+};
+
+static void say_stream(const char *verb, const jsStreamInfo *info)
+{
+	const jsStreamConfig *config = info->Config;
+
+	printf("%s stream %s: ", verb, config->Name);
+	for (int i = 0; i < config->SubjectsLen; i++)
+		printf("%s%s", i ? " " : "", config->Subjects[i]);
+	for (int i = 0; i < config->SourcesLen; i++)
+		printf("%sfrom %s", i ? ", " : "", config->Sources[i]->Name);
+	printf("; %" PRId64 " replica%s, %s", config->Replicas, config->Replicas > 1 ? "s" : "",
+	       config->Storage == js_FileStorage ? "on disk" : "in memory");
+	if (config->MaxAge > 0)
+		printf(", kept for %.6g h", (double)config->MaxAge / 3600e9);
+	if (config->MaxBytes > 0)
+		printf(", at most %s bytes", grouped((uint64_t)config->MaxBytes));
+	printf(", when full %s",
+	       config->Discard == js_DiscardOld ? "the oldest go" : "nothing more is taken");
+	printf(", repeats known for %.6g s\n", (double)config->Duplicates / 1e9);
+}
+
+/* Payloads are off unless coretapd is asked for them, so this need not stop anybody. */
+static void check_payload(const struct setup *setup, natsConnection *connection)
+{
+	int64_t max_payload = natsConnection_GetMaxPayload(connection);
+
+	if (max_payload < LARGEST_MESSAGE)
+		complain("%s: max_payload is %" PRId64
+			 ": P2P payloads of up to 4 MB do not fit and would be told as gaps; set "
+			 "`max_payload: 5MB` in the configuration of each nats-server, or keep "
+			 "coretapd --payload below",
+			 setup->server.at, max_payload);
+	if (setup->max_message >= 0 && setup->max_message < LARGEST_MESSAGE)
+		complain("--max-message %" PRId64
+			 ": P2P payloads of up to 4 MB do not fit and would be told as gaps",
+			 setup->max_message);
+}
+
+/* A stream of this name that cannot become what is wanted. */
+static bool check_existing(const struct setup *setup, const jsStreamInfo *info)
+{
+	const char *what = NULL;
+
+	if (info->Config->Retention != js_LimitsPolicy)
+		what = "retention";
+	else if (info->Config->Storage != setup->storage)
+		what = "storage";
+	if (what)
+		complain("stream %s: exists with another %s, which cannot be changed; choose "
+			 "another name, or delete it",
+			 setup->name, what);
+	return !what;
+}
+
+static int apply(struct setup *setup, natsConnection *connection)
+{
+	jsStreamSource *sources[MAX_LIST];
+	jsStreamInfo *info = NULL, *old = NULL;
+	jsStreamConfig config;
+	jsOptions options;
+	jsErrCode code = 0;
+	jsCtx *js = NULL;
+	natsStatus status;
+	int exit_code = EXIT_OTHER;
+
+	jsStreamConfig_Init(&config);
+	config.Name = setup->name;
+	config.Subjects = (const char **)setup->subjects;
+	config.SubjectsLen = setup->n_subjects;
+	config.Replicas = setup->replicas;
+	config.MaxAge = (int64_t)(setup->max_age_us * 1000);
+	config.MaxBytes = setup->max_bytes;
+	config.MaxMsgSize = (int32_t)setup->max_message;
+	config.Discard = setup->discard;
+	config.Storage = setup->storage;
+	config.Duplicates = (int64_t)(setup->duplicates_us * 1000);
+	if (setup->max_age_us && setup->duplicates_us > setup->max_age_us)
+		config.Duplicates = config.MaxAge;
+	for (int i = 0; i < setup->n_sources; i++)
+		sources[i] = &setup->sources[i];
+	if (setup->n_sources) {
+		config.Sources = sources;
+		config.SourcesLen = setup->n_sources;
+	}
+
+	jsOptions_Init(&options);
+	status = natsConnection_JetStream(&js, connection, &options);
+	if (status == NATS_OK)
+		status = js_GetStreamInfo(&old, js, setup->name, NULL, &code);
+	if (status == NATS_OK && !check_existing(setup, old))
+		goto out;
+	if (status == NATS_OK)
+		status = js_UpdateStream(&info, js, &config, NULL, &code);
+	else if (code == JSStreamNotFoundErr)
+		status = js_AddStream(&info, js, &config, NULL, &code);
+	if (status == NATS_OK) {
+		say_stream(old ? "changed" : "made", info);
+		check_payload(setup, connection);
+		exit_code = EXIT_DONE;
+	} else {
+		complain("stream %s: %s", setup->name, server_error(status, code));
+	}
+out:
+	jsStreamInfo_Destroy(info);
+	jsStreamInfo_Destroy(old);
+	jsCtx_Destroy(js);
+	return exit_code;
+}
+
+/* ---- the command line ---- */
+
+static bool is_label(const char *text)
+{
+	size_t length = strlen(text);
+
+	return length && length <= 32 &&
+	       strspn(text, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-") ==
+		       length;
+}
+
+static bool add_node(struct setup *setup, const char *label)
+{
+	if (!is_label(label)) {
+		complain("--node %s: not a label, which has letters, digits, _ and -, at most 32",
+			 label);
+		return false;
+	}
+	if (setup->n_subjects == MAX_LIST) {
+		complain("--node: at most %d", MAX_LIST);
+		return false;
+	}
+	return asprintf(&setup->subjects[setup->n_subjects++], SUBJECT_PREFIX "%s.>", label) > 0;
+}
+
+static bool parse_size(const char *what, const char *text, int64_t max, int64_t *size)
+{
+	static const char units[] = "KMGT";
+	char *end;
+	double number;
+	const char *unit;
+
+	if (!strcmp(text, "unlimited")) {
+		*size = -1;
+		return true;
+	}
+	number = strtod(text, &end);
+	unit = *end ? strchr(units, *end) : NULL;
+	for (const char *at = units; unit && at <= unit; at++)
+		number *= 1024;
+	if (*text >= '0' && *text <= '9' && (!*end || (unit && !end[1])) && number >= 1 &&
+	    number <= (double)max) {
+		*size = (int64_t)number;
+		return true;
+	}
+	complain("%s %s: not a size, like 500M, 100G or unlimited", what, text);
+	return false;
+}
+
+static bool choose(const char *what, const char *text, const char *one, const char *other,
+		   bool *is_other)
+{
+	*is_other = !strcmp(text, other);
+	if (*is_other || !strcmp(text, one))
+		return true;
+	complain("%s %s: neither %s nor %s", what, text, one, other);
+	return false;
+}
+
+static bool take_option(struct setup *setup, int option, const char *value)
+{
+	bool other;
+	char *end;
+
+	switch (option) {
+	case 's':
+		setup->name = value;
+		return true;
+	case 'n':
+		return add_node(setup, value);
+	case 'f':
+		if (setup->n_sources == MAX_LIST) {
+			complain("--from: at most %d", MAX_LIST);
+			return false;
+		}
+		setup->sources[setup->n_sources++].Name = value;
+		return true;
+	case 'r':
+		setup->replicas = strtol(value, &end, 10);
+		if (!*end && setup->replicas >= 1 && setup->replicas <= 5)
+			return true;
+		complain("--replicas %s: from 1 to 5; 3 survive the loss of one server", value);
+		return false;
+	case 'A':
+		if (!strcmp(value, "unlimited")) {
+			setup->max_age_us = 0;
+			return true;
+		}
+		return parse_duration("--max-age", value, &setup->max_age_us);
+	case 'b':
+		return parse_size("--max-bytes", value, INT64_C(1) << 60, &setup->max_bytes);
+	case 'm':
+		return parse_size("--max-message", value, INT32_MAX, &setup->max_message);
+	case 'd':
+		if (!choose("--discard", value, "old", "new", &other))
+			return false;
+		setup->discard = other ? js_DiscardNew : js_DiscardOld;
+		return true;
+	case 'g':
+		if (!choose("--storage", value, "file", "memory", &other))
+			return false;
+		setup->storage = other ? js_MemoryStorage : js_FileStorage;
+		return true;
+	case 'D':
+		return parse_duration("--duplicate-window", value, &setup->duplicates_us);
+	}
+	return server_option(&setup->server, option, value);
+}
+
+static int start(struct setup *setup)
+{
+	natsConnection *connection;
+	int code;
+
+	if (!setup->n_subjects && !setup->n_sources) {
+		setup->subjects[setup->n_subjects++] = strdup(SUBJECT_PREFIX ">");
+	} else if (setup->n_subjects && setup->n_sources) {
+		complain("--node and --from exclude each other: a stream of streams is only read");
+		return EXIT_USAGE;
+	}
+	connection = server_connect(&setup->server);
+	if (!connection) {
+		complain("%s", setup->server.reason);
+		return EXIT_OTHER;
+	}
+	code = apply(setup, connection);
+	natsConnection_Close(connection);
+	natsConnection_Destroy(connection);
+	nats_Close();
+	return code;
+}
+
+static int run(const struct subcommand *self, int argc, char **argv)
+{
+	static const struct option options[] = {
+		{ "stream", required_argument, NULL, 's' },
+		{ "node", required_argument, NULL, 'n' },
+		{ "from", required_argument, NULL, 'f' },
+		{ "replicas", required_argument, NULL, 'r' },
+		{ "max-age", required_argument, NULL, 'A' },
+		{ "max-bytes", required_argument, NULL, 'b' },
+		{ "max-message", required_argument, NULL, 'm' },
+		{ "discard", required_argument, NULL, 'd' },
+		{ "storage", required_argument, NULL, 'g' },
+		{ "duplicate-window", required_argument, NULL, 'D' },
+		SERVER_OPTIONS,
+		{ "help", no_argument, NULL, 'h' },
+		{ 0 },
+	};
+	static struct setup setup = { .name = "coretap",
+				      .replicas = 1,
+				      .max_bytes = -1,
+				      .max_message = -1,
+				      .max_age_us = UINT64_C(7) * 86400 * 1000000,
+				      .duplicates_us = 120 * 1000000 };
+	int option, code = EXIT_DONE;
+
+	while (!code && (option = getopt_long(argc, argv, "h", options, NULL)) != -1) {
+		if (option == 'h')
+			return print_help(self);
+		if (option == '?' || !take_option(&setup, option, optarg))
+			code = usage_error(self);
+	}
+	if (!code && optind < argc) {
+		complain("%s: not an option", argv[optind]);
+		code = usage_error(self);
+	}
+	if (!code)
+		code = start(&setup);
+	for (int i = 0; i < setup.n_subjects; i++)
+		free(setup.subjects[i]);
+	return code;
+}
+
+const struct subcommand command_setup = {
+	.name = "setup",
+	.arguments = "[--stream NAME] [--server URL] [--replicas N] [OPTION...]",
+	.summary = "Makes the stream, or changes its limits",
+	.help = "  --stream NAME  (coretap)\n" SERVER_HELP "\n"
+		"  --node LABEL   only this node's subjects, may be repeated (those of all). Each "
+		"forwarder\n"
+		"                 needs a stream of its own, and no two may share a subject\n"
+		"  --from STREAM  instead: a stream to read from, that the servers fill from this "
+		"one, may be\n"
+		"                 repeated: many forwarders' streams in one\n"
+		"  --replicas N   copies, on as many servers (1; 3 survive the loss of one)\n"
+		"  --max-age TIME how long messages are kept (7d), or unlimited\n"
+		"  --max-bytes N  how many bytes, like 100G (unlimited)\n"
+		"  --max-message N\n"
+		"                 bytes of one message (unlimited; the server's max_payload holds "
+		"too)\n"
+		"  --discard old|new\n"
+		"                 when it is full: the oldest go (old), or nothing is taken and "
+		"the "
+		"journals\n"
+		"                 of the coretapds must hold (new)\n"
+		"  --storage file|memory\n"
+		"                 (file)\n"
+		"  --duplicate-window TIME\n"
+		"                 how long the servers know a repeat by its id (2m); the forwarder "
+		"does not\n"
+		"                 depend on it\n",
+	.run = run,
+};

@@ -1,0 +1,370 @@
+"""From the node's firing to a replicated log, exactly once: coretap-nats with real nats-servers, whatever
+is killed. The consumer is the plain NATS client of clients/nats/examples.
+
+NATS_SECONDS (16) is how long the nodes fire while everything is killed in turn, NATS_OUTAGE (5) how long
+all servers are away."""
+import json
+import os
+import random
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+import time
+
+import zmq
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
+from harness import Bridge, FakeNode, TestCase, free_port, main, need_root, private_copy, tool, wait_until
+from nats import EXAMPLES, Cluster, Forwarder, need_nats, read, setup, wait_forwarded
+
+SECONDS = float(os.environ.get("NATS_SECONDS", 16))
+OUTAGE = float(os.environ.get("NATS_OUTAGE", 5))
+RATE = 20000
+
+
+class Proxy:
+    """In front of a bridge; its replay socket takes connections, and serves only those made after serve()."""
+
+    def __init__(self, bridge):
+        self.port, self.held, self.serving = free_port(), [], False
+        for i in range(3):
+            listener = socket.create_server(("127.0.0.1", self.port + i))
+            threading.Thread(target=self.accept, args=(listener, bridge.port + i, i == 2), daemon=True).start()
+
+    def accept(self, listener, port, replay):
+        while True:
+            client, _ = listener.accept()
+            if replay and not self.serving:
+                self.held.append(client)
+                continue
+            server = socket.create_connection(("127.0.0.1", port))
+            for a, b in ((client, server), (server, client)):
+                threading.Thread(target=self.pump, args=(a, b), daemon=True).start()
+
+    @staticmethod
+    def pump(source, target):
+        try:
+            while data := source.recv(1 << 16):
+                target.sendall(data)
+            target.shutdown(socket.SHUT_WR)
+        except OSError:
+            pass
+
+    def serve(self):
+        self.serving = True
+
+
+class Nats(TestCase):
+    def setUp(self):
+        need_root()
+        need_nats()
+
+    def enter(self, context):
+        context.__enter__()
+        self.addCleanup(context.__exit__, None, None, None)
+        return context
+
+    def check_whole(self, cluster, ledgers):
+        """Each firing of each node is in the stream, once, in order, and nothing else."""
+        account = read(cluster)
+        self.assertEqual(account.wrong[:5], [])
+        for node, fired in ledgers.items():
+            self.assertEqual(account.of(node), fired, node)
+        self.assertEqual(account.lost, {})
+        self.assertEqual(account.told, [])
+        return account
+
+    def one(self, *args, extra="", setup_args=(), bridge_args=(), forward=True):
+        """A server with a stream, a bridge, and a forwarder between them."""
+        cluster = self.enter(Cluster(extra=extra))
+        self.said = setup(cluster, *setup_args)
+        bridge = self.enter(Bridge(*bridge_args))
+        return cluster, bridge, self.enter(Forwarder(cluster, bridge, args=args)) if forward else None
+
+    def burst(self, count, *args):
+        return self.enter(FakeNode("burst", count, "--wait", "--start-delay", 300, *args))
+
+    def test_first_steps(self):
+        """As the README has it: set-up, forwarder, and what each consumer reads; the bodies are
+        those of the bridge, byte for byte."""
+        cluster, bridge, forwarder = self.one()
+        self.assertIn("made stream coretap: coretap.>; 1 replica, on disk, kept for 168 h", self.said.stdout)
+        self.assertRegex(self.said.stderr, "max_payload is 1048576: .* set `max_payload: 5MB`")
+        direct, context = {}, zmq.Context()
+        self.addCleanup(context.destroy, 0)
+        sockets = []
+        for i in range(2):
+            sockets.append(context.socket(zmq.SUB))
+            sockets[i].setsockopt(zmq.RCVHWM, 0)
+            sockets[i].subscribe(b"")
+            sockets[i].connect(f"tcp://127.0.0.1:{bridge.port + i}")
+        wait_until(lambda: all(s.poll(0) for s in sockets), 10, "status")
+        node = self.enter(FakeNode("walk", 3000, "--coins", "--wait", "--start-delay", 300))
+        fired = node.finish()
+        wait_forwarded(cluster, bridge.name, fired)
+        self.assertEqual(forwarder.stop(), 0)
+        account = self.check_whole(cluster, {bridge.name: fired})
+        self.assertGreaterEqual(len(account.statuses), 2)
+        for s in sockets:
+            while s.poll(0):
+                topic, body = s.recv_multipart()[:2]
+                direct.setdefault(topic.decode(), []).append(body)
+        connection, bodies = cluster.connect(), {}
+        from jetstream import Pull
+        for message in Pull(connection, "coretap", "bodies").fetch(account.sequence, 5):
+            topic = message.subject.split(".", 2)[2]
+            bodies.setdefault(topic, []).append(message.data)
+            message.ack()
+        connection.close()
+        for topic in fired:
+            self.assertTrue(bodies[topic] == direct[topic], topic)
+
+        total = sum(account.count.values())
+        for command in (["/usr/bin/python3", os.path.join(EXAMPLES, "consume.py")],
+                        ["node", os.path.join(EXAMPLES, "consume.js")],
+                        [tool("coretap"), "tail", "--since", "oldest", "--json", "--count", str(total), "--nats"]):
+            arguments = [] if "--nats" in command else ["coretap", "reader-" + command[0][-4:], "--idle", "2"]
+            with self.subTest(command[1]):
+                if command[0] == "node" and not (
+                        shutil.which("node") and os.path.exists(os.path.join(EXAMPLES, "node_modules"))):
+                    self.skipTest("no Node with the example's packages (make deps-js)")
+                result = subprocess.run([*command, cluster.url, *arguments], capture_output=True, text=True, timeout=60)
+                self.assertEqual((result.returncode, result.stderr), (0, ""))
+                next_number = {}
+                for event in map(json.loads, result.stdout.splitlines()):
+                    topic = event["topic"]
+                    next_number[topic] = next_number.get(topic, 0) + 1
+                    self.assertEqual(event["seq"], next_number[topic], topic)
+                self.assertEqual(next_number, {t: n for (_, t), n in account.count.items()})
+                self.assertEqual(event["node"], bridge.name)
+
+    def test_no_server(self):
+        """While no server can be reached the journal holds: nothing is lost, nothing comes twice."""
+        cluster, bridge, forwarder = self.one(bridge_args=("--journal-low", "192M", "--journal-high", "16M"))
+        node = self.burst(10**9, "--rate", RATE // 4)
+        time.sleep(1)
+        cluster.kill(0)
+        time.sleep(OUTAGE)
+        cluster.start(0)
+        time.sleep(1)
+        fired = node.stop()
+        wait_forwarded(cluster, bridge.name, fired)
+        self.assertEqual(forwarder.stop(), 0)
+        self.check_whole(cluster, {bridge.name: fired})
+        self.assertRegex(forwarder.log(), r"nothing was published for \d+\.\d s")
+
+    def test_no_server_for_too_long(self):
+        """Beyond what the journal holds: foretold, and then the exact range, also in the stream."""
+        cluster, bridge, forwarder = self.one("--memory", "1M", bridge_args=(
+            "--journal-low", "16M", "--journal-high", "16M", "--subscriber-memory", "1M"))
+        with self.burst(20000) as node:
+            fired = node.finish()["mempool.removed"]
+        wait_forwarded(cluster, bridge.name, {"mempool.removed": fired})
+        cluster.kill(0)
+        node = self.burst(10**9, "--rate", RATE)
+        forwarder.wait_log("the journal begins to lose them in about", 60)
+        forwarder.wait_log("the journal is overrun", 60)
+        time.sleep(5)  # queues on the way hold some
+        fired += node.stop()["mempool.removed"]
+        cluster.start(0)
+        wait_forwarded(cluster, bridge.name, {"mempool.removed": fired})
+        self.assertEqual(forwarder.stop(), 0)
+        account = read(cluster)
+        told = [(t["topic"], t["socket"], t["reason"]) for t in account.told if "first" in t]
+        self.assertIn(("mempool.removed", "low", "not in the journal"), told)
+        gap = sum(t["last"] - t["first"] + 1 for t in account.told if t["topic"] == "mempool.removed")
+        self.assertGreater(gap, 1000)
+        self.assertEqual(account.count[bridge.name, "mempool.removed"] + gap, fired)
+        self.assertIn(f"coretap.{bridge.name}.bridge.gap.mempool.removed", account.subjects)
+        gaps = [(w[2], w[4] - 1) for w in account.wrong if str(w[0]).endswith("mempool.removed")]
+        self.assertEqual(gaps, [(t["first"], t["last"]) for t in account.told if t["topic"] == "mempool.removed"])
+
+    def test_replay_is_silent(self):
+        """Who does not answer may still have it: nothing is told as missing meanwhile."""
+        cluster, bridge, _ = self.one(forward=False)
+        with self.burst(5000) as node:
+            fired = node.finish()
+        proxy = Proxy(bridge)
+        forwarder = self.enter(Forwarder(cluster, proxy))
+        forwarder.wait_log("replay does not answer; asking again")
+        proxy.serve()
+        wait_forwarded(cluster, bridge.name, fired)
+        self.assertEqual(forwarder.stop(), 0)
+        self.check_whole(cluster, {bridge.name: fired})
+
+    def test_two_forwarders(self):
+        """One writes, the other stands by, and takes over when that one dies."""
+        cluster, bridge, first = self.one("--takeover", "3s")
+        node = self.burst(10**9, "--rate", 2000)
+        time.sleep(0.5)
+        second = self.enter(Forwarder(cluster, bridge, args=("--takeover", "3s")))
+        standing = "another forwarder writes to it; standing by"
+        wait_until(lambda: standing in first.log() or standing in second.log(), 30, standing)
+        writer, other = (second, first) if standing in first.log() else (first, second)
+        time.sleep(4)
+        self.assertNotIn("taking over", other.log())
+        writer.kill()
+        other.wait_log("is silent, taking over", 30)
+        fired = node.stop()
+        wait_forwarded(cluster, bridge.name, fired)
+        self.assertEqual(other.stop(), 0)
+        self.check_whole(cluster, {bridge.name: fired})
+
+    def test_full_stream(self):
+        """A stream that takes nothing more when it is full: the journal holds until there is room."""
+        cluster, bridge, forwarder = self.one(
+            setup_args=("--max-bytes", "200K", "--discard", "new"),
+            bridge_args=("--journal-low", "64M", "--journal-high", "16M"))
+        with self.burst(20000) as node:
+            fired = node.finish()
+        forwarder.wait_log("maximum bytes exceeded")
+        said = setup(cluster, "--max-bytes", "1G", "--discard", "new").stdout
+        self.assertIn("changed stream coretap: ", said)
+        wait_forwarded(cluster, bridge.name, fired)
+        self.assertEqual(forwarder.stop(), 0)
+        self.check_whole(cluster, {bridge.name: fired})
+        self.assertEqual(forwarder.log().count("maximum bytes exceeded"), 1)
+
+    def test_stream_emptied_and_deleted(self):
+        """What an operator removes from the stream does not come again; a stream made anew gets what
+        the journal has."""
+        cluster, bridge, forwarder = self.one()
+        with self.burst(5000) as node:
+            fired = node.finish()["mempool.removed"]
+        wait_forwarded(cluster, bridge.name, {"mempool.removed": fired})
+        connection = cluster.connect()
+        before = connection.request("$JS.API.STREAM.PURGE.coretap")["purged"]
+        self.assertGreater(before, 10)
+        with forwarder:
+            cluster.kill(0)
+            cluster.start(0)
+            with self.burst(1000) as node:
+                fired += node.finish()["mempool.removed"]
+            wait_forwarded(cluster, bridge.name, {"mempool.removed": fired})
+            connection = cluster.connect()
+            account = read(cluster)
+            self.assertEqual(account.count[bridge.name, "mempool.removed"], 1000)
+            connection.request("$JS.API.STREAM.DELETE.coretap")
+            forwarder.wait_log("there is no stream coretap; `coretap-nats setup --stream coretap` makes it")
+            setup(cluster)
+            wait_forwarded(cluster, bridge.name, {"mempool.removed": fired})
+            self.assertEqual(forwarder.stop(), 0)
+            self.assertIn("publishing again what the journals hold", forwarder.log())
+        connection.close()
+        account = read(cluster, name="again")
+        self.assertEqual(account.wrong, [])
+        self.assertEqual(account.count[bridge.name, "mempool.removed"], fired)
+
+    def test_too_large_for_the_server(self):
+        """A payload that does not fit is told as a gap, and the rest goes on."""
+        cluster, bridge, forwarder = self.one(extra="max_payload: 200K", bridge_args=("--payload", "full"))
+        with self.burst(3, "--probe", "message", "--size", 300000) as node:
+            node.finish()
+        with self.burst(3, "--probe", "message", "--size", 100) as node:
+            node.finish()
+        wait_forwarded(cluster, bridge.name, {"net.inbound_message": 6})
+        forwarder.kill()
+        forwarder = self.enter(Forwarder(cluster, bridge))
+        with self.burst(2, "--probe", "message", "--size", 300000) as node:
+            node.finish()
+        wait_forwarded(cluster, bridge.name, {"net.inbound_message": 8})
+        self.assertEqual(forwarder.stop(), 0)
+        self.assertIn("larger than the server or the stream takes", forwarder.log())
+        account = read(cluster)
+        self.assertEqual([(t["topic"], t["first"], t["last"], t["reason"]) for t in account.told],
+                         [("net.inbound_message", i, i, "too large") for i in (1, 2, 3, 7, 8)])
+        self.assertEqual(account.count[bridge.name, "net.inbound_message"], 3)
+
+    def test_credentials(self):
+        """A password, and TLS: wrong ones end it with one line."""
+        directory = self.enter(Cluster()).directory
+        key, cert = os.path.join(directory, "key"), os.path.join(directory, "cert")
+        subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1",
+                        "-nodes", "-days", "2", "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost",
+                        "-keyout", key, "-out", cert], check=True, capture_output=True)
+        cluster = self.enter(Cluster(extra=f"authorization {{ user: u, password: secret }}\n"
+                                           f"tls {{ cert_file: '{cert}', key_file: '{key}' }}"))
+        port = cluster.clients[0]
+
+        def attempt(*args):
+            result = subprocess.run([tool("coretap-nats"), "setup", *args], capture_output=True, text=True, timeout=30)
+            self.assertNotIn("secret", result.stderr)
+            return result.returncode, result.stderr
+
+        good = f"tls://u:secret@localhost:{port}"
+        wait_until(lambda: attempt("--server", good, "--tls-ca", cert)[0] == 0, 30, "set up")
+        for why, *args in (("Authorization Violation|Authentication", f"tls://u:secreT@localhost:{port}", "--tls-ca", cert),
+                           ("verify failed|certificate", good),
+                           ("verify failed|mismatch", f"tls://u:secret@127.0.0.1:{port}", "--tls-ca", cert,
+                            "--tls-name", "elsewhere"),
+                           ("Error loading", good, "--tls-ca", cert + "x"),
+                           ("certificate", f"nats://u:secret@localhost:{port}")):
+            code, said = attempt("--server", *args)
+            self.assertEqual(code, 1, args)
+            self.assertRegex(said, why)
+            self.assertEqual(said.count("\n"), 1, said)
+        with self.enter(Bridge()) as bridge:
+            forwarder = self.enter(Forwarder(cluster, bridge, url=f"nats://x:y@localhost:{port}", args=("--tls-ca", cert)))
+            self.assertEqual(forwarder.process.wait(20), 1)
+            self.assertNotIn("x:y", forwarder.log())
+            with Forwarder(cluster, bridge, url=good, args=("--tls-ca", cert)) as forwarder:
+                forwarder.wait_log("publishing after sequence 0")
+                self.assertEqual(forwarder.stop(), 0)
+
+    def test_everything_is_killed(self):
+        """Three servers, three replicas, two nodes; kill -9 of each server, of the forwarder, and of
+        a bridge, over and over."""
+        args = ("--keep-attached", "--journal-low", "256M", "--journal-high", "16M")
+        binaries = [private_copy(), private_copy()]
+        cluster = self.enter(Cluster(3))
+        setup(cluster, "--replicas", "3", "--max-age", "1h")
+        bridges = [Bridge(*args, binary=b, name=f"nats{os.getpid()}-{i}", sanitized=False, keep=True)
+                   for i, b in enumerate(binaries)]
+        for bridge, binary in zip(bridges, binaries):
+            self.addCleanup(subprocess.run, [tool("coretapd", False), "--detach", "--name", bridge.name,
+                                             "--binary", binary], stderr=subprocess.DEVNULL)
+        nodes = [self.enter(FakeNode("burst", 10**9, "--rate", RATE, "--wait", "--start-delay", 300,
+                                     binary=b)) for b in binaries]
+        forwarder = Forwarder(cluster, *bridges, sanitized=False)
+        chance, end, kills = random.Random(1), time.monotonic() + SECONDS, 0
+        while time.monotonic() < end:
+            victim = kills % 6
+            time.sleep(chance.uniform(0.5, 2))
+            if victim in (0, 2, 4):
+                cluster.kill(victim // 2)
+                time.sleep(chance.uniform(0.2, 1.5))
+                cluster.start(victim // 2)
+                time.sleep(1.5)  # one at a time: a majority must be there again
+            elif victim == 3:
+                bridges[0].kill()
+                time.sleep(chance.uniform(0, 0.5))
+                bridges[0] = Bridge(*args, binary=binaries[0], name=bridges[0].name, port=bridges[0].port,
+                                    sanitized=False, keep=True)
+            else:
+                forwarder.kill()
+                time.sleep(chance.uniform(0, 0.5))
+                forwarder = Forwarder(cluster, *bridges, sanitized=False)
+            kills += 1
+        self.enter(forwarder)
+        ledgers = {b.name: n.stop() for b, n in zip(bridges, nodes)}
+        begin = time.monotonic()
+        for node, fired in ledgers.items():
+            wait_forwarded(cluster, node, fired, 240)
+        caught_up = time.monotonic() - begin
+        self.assertEqual(forwarder.stop(), 0)
+        account = self.check_whole(cluster, ledgers)
+        self.assertGreaterEqual(kills, 6)
+        wait_until(lambda: len(set(cluster.stream().values())) == 1 and len(cluster.stream()) == 3, 60,
+                   "all replicas alike")
+        for bridge in bridges:
+            self.enter(bridge)
+            bridge.keep = False
+        total = sum(sum(f.values()) for f in ledgers.values())
+        print(f"# {kills} kills, {total} firings in {account.sequence} messages, caught up after "
+              f"{caught_up:.1f} s", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()
