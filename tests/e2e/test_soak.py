@@ -72,7 +72,7 @@ class Soak(TestCase):
         self.labels = {kind: f"{kind}{os.getpid()}" for kind in self.ports}
         for label in self.labels.values():
             self.addCleanup(shutil.rmtree, f"/run/coretap/{label}", ignore_errors=True)
-        self.lives, self.did, self.samples = [], collections.Counter(), []
+        self.lives, self.did, self.samples, self.said = [], collections.Counter(), [], []
 
     def clock_set(self, seconds):
         with open(self.clock + ".new", "w") as f:
@@ -105,6 +105,9 @@ class Soak(TestCase):
 
     def kill_bridge(self):
         self.bridge.kill()
+        for line in self.bridge.log().splitlines():
+            if "warning" in line or "error" in line:
+                self.said.append(f"{time.monotonic() - self.begin:.0f} s: {line}")
         self.bridge.errors.close()
         time.sleep(self.chance.uniform(0, 0.3))
         self.bridge = self.start("killed")
@@ -159,7 +162,7 @@ class Soak(TestCase):
         # A witness that the machine let fall behind by more than the journal holds is told so, exactly.
         gone = {(run, topic, end + 1): end - begin + 1 for run, topic, begin, end in sub.gone}
         self.assertEqual([w for w in account.wrong if w not in gone][:5], [], name)
-        self.assertEqual((sub.unknown, len(account.runs), account.lost), ([], 1, 0), name)
+        self.assertEqual((sub.unknown, len(account.runs), account.lost), ([], 1, 0), f"{name}: {self.said}")
         self.assertLessEqual(set(account.count), {pid for pid, _ in nodes}, name)
         self.did["events gone for a witness"] += sum(gone.values())
         if gone:

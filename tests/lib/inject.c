@@ -115,7 +115,6 @@ enum manner {
 	F(file, pread, MINUS_ONE, EIO)                              \
 	F(file, write, MINUS_ONE, ENOSPC)                           \
 	F(file, pwrite, MINUS_ONE, ENOSPC)                          \
-	F(file, fwrite, NOTHING, ENOSPC)                            \
 	F(file, fflush, MINUS_ONE, ENOSPC)                          \
 	F(file, fsync, MINUS_ONE, EIO)                              \
 	F(file, posix_fallocate, THE_ERROR, ENOSPC)                 \
