@@ -9,7 +9,7 @@ PREFIX ?= /usr/local
 BUILD ?= build
 CFLAGS ?= -O2 -g
 WARNINGS = -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes $(if $(CI),-Werror)
-SANITIZERS = $(if $(SANITIZE),-fsanitize=$(SANITIZE) -fno-omit-frame-pointer)
+SANITIZERS = $(if $(SANITIZE),-fsanitize=$(SANITIZE) -fno-sanitize-recover=undefined -fno-omit-frame-pointer)
 ALL_CFLAGS = -std=gnu11 -D_GNU_SOURCE -DCORETAP_VERSION='"$(VERSION)"' $(WARNINGS) -I$(BUILD) \
 	     -fPIC -fvisibility=hidden -MMD -MP $(SANITIZERS) $(CFLAGS)
 ALL_LDFLAGS = $(SANITIZERS) $(LDFLAGS)
@@ -27,7 +27,7 @@ COMMAND = $(call objects,$(wildcard clients/c/command/*.c) bridge/probes.c bridg
 all: $(addprefix $(BUILD)/,coretapd coretap libcoretap.a libcoretap.so coretap.pc fake_node \
 		fake_node-v23 fake_node-v25 fake_node-v26)
 
-.PHONY: bench-node all unit sanitized tsan coverage deps deps-js check test test-node demo bench install uninstall dist deb clean format docs
+.PHONY: lint valgrind bench-node all unit sanitized tsan coverage deps deps-js check test test-node demo bench install uninstall dist deb clean format docs
 
 FORCE:
 
@@ -81,24 +81,38 @@ SANITIZED = $(BUILD)/sanitized
 UNIT = $(patsubst %.c,$(BUILD)/%,$(wildcard tests/unit/test_*.c))
 
 $(BUILD)/tests/unit/%: $(BUILD)/tests/unit/%.o $(BRIDGE) $(PROTOCOL) $(LIBRARY)
-	$(CC) $(ALL_LDFLAGS) $(sort $^) -o $@ -lbpf -lelf -lzmq -lmsgpackc -llmdb -lyaml -lmicrohttpd -lpthread
+	$(CC) $(ALL_LDFLAGS) $(sort $^) -o $@ $(UNIT_LIBS)
+
+# What the C decoder says, for tests/conformance/test_hostile.py.
+$(BUILD)/tests/conformance/verdict: $(BUILD)/tests/conformance/verdict.o $(PROTOCOL)
+	$(CC) $(ALL_LDFLAGS) $^ -o $@ -lmsgpackc
+
+UNIT_LIBS = -lbpf -lelf -lzmq -lmsgpackc -llmdb -lyaml -lmicrohttpd -lpthread
 
 unit: $(UNIT)
 
 sanitized:
 	+$(MAKE) --no-print-directory BUILD=$(SANITIZED) SANITIZE=address,undefined CFLAGS="-O1 -g" \
-		$(SANITIZED)/coretapd $(SANITIZED)/coretap unit
+		$(SANITIZED)/coretapd $(SANITIZED)/coretap unit fuzz-programs \
+		$(SANITIZED)/tests/conformance/verdict
 
 TEST_ENV = BUILD=$(BUILD) SANITIZED=$(SANITIZED)
 UNIT_TESTS = $(patsubst %.c,$(SANITIZED)/%,$(wildcard tests/unit/test_*.c)) $(wildcard tests/unit/*.sh tests/unit/*.py)
 
 check: all sanitized
-	$(TEST_ENV) tests/run $(UNIT_TESTS)
+	$(TEST_ENV) tests/run $(UNIT_TESTS) $(FUZZ_TESTS)
 
 test: deps deps-js
 	+$(MAKE) --no-print-directory all sanitized
-	$(TEST_ENV) tests/run $(UNIT_TESTS) $(wildcard tests/e2e/test_*.py) \
+	$(TEST_ENV) tests/run $(UNIT_TESTS) $(FUZZ_TESTS) $(wildcard tests/e2e/test_*.py) \
 		$(wildcard tests/conformance/test_*.py) $(wildcard tests/node/test_*.py)
+
+# With clang's analyzer, which the tests leave out: some minutes.
+lint: $(BUILD)/coretap.skel.h
+	LINT=full BUILD=$(BUILD) tests/unit/test_lint.sh
+
+valgrind: all unit
+	$(TEST_ENV) tests/valgrind
 
 test-node: all sanitized
 	$(TEST_ENV) tests/run $(wildcard tests/node/test_*.py)
@@ -142,8 +156,9 @@ format:
 	clang-format -i $(shell git ls-files '*.c' '*.h')
 
 DEBIAN = gcc make clang llvm bpftool libbpf-dev libelf-dev libzmq3-dev libmsgpack-dev liblmdb-dev libyaml-dev libmicrohttpd-dev \
-	 linux-libc-dev libc6-dev systemtap-sdt-dev binutils pkg-config python3 python3-zmq python3-msgpack python3-bitcoinlib \
-	 libncurses-dev mandoc
+	 linux-libc-dev libc6-dev systemtap-sdt-dev binutils pkg-config python3 python3-zmq python3-msgpack python3-bitcoinlib python3-yaml \
+	 libncurses-dev mandoc \
+	 clang-format clang-tidy cppcheck shellcheck flake8
 
 # What is missing is installed on Debian and its kin; elsewhere it is named.
 deps:
@@ -157,8 +172,8 @@ deps:
 			apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends $$missing; }; \
 	else \
 		echo "Install what is missing of these, then go on:"; \
-		echo "  Fedora: gcc make clang llvm bpftool libbpf-devel elfutils-libelf-devel zeromq-devel msgpack-c-devel lmdb-devel libyaml-devel libmicrohttpd-devel systemtap-sdt-devel python3-zmq python3-msgpack"; \
-		echo "  Arch:   gcc make clang llvm bpf libbpf libelf zeromq msgpack-c lmdb libyaml libmicrohttpd systemtap python-pyzmq python-msgpack"; \
+		echo "  Fedora: gcc make clang llvm bpftool libbpf-devel elfutils-libelf-devel zeromq-devel msgpack-c-devel lmdb-devel libyaml-devel libmicrohttpd-devel systemtap-sdt-devel python3-zmq python3-msgpack python3-pyyaml"; \
+		echo "  Arch:   gcc make clang llvm bpf libbpf libelf zeromq msgpack-c lmdb libyaml libmicrohttpd systemtap python-pyzmq python-msgpack python-yaml"; \
 	fi
 
 # Debian 12's Node is older than the JavaScript client wants; where there is one that serves, its
@@ -177,6 +192,7 @@ LIBDIR = $(PREFIX)/lib
 INCLUDEDIR = $(PREFIX)/include
 MANDIR = $(PREFIX)/share/man
 DOCDIR = $(PREFIX)/share/doc/coretap
+SYSCONFDIR = /etc
 UNITDIR = $(PREFIX)/lib/systemd/system
 SYSUSERSDIR = $(PREFIX)/lib/sysusers.d
 TMPFILESDIR = $(PREFIX)/lib/tmpfiles.d
@@ -199,6 +215,8 @@ INSTALLED = \
 	644:protocol/events.json:$(DOCDIR)/events.json \
 	$(foreach file,$(wildcard bridge/tracepoints/*.yaml),\
 		644:$(file):$(PREFIX)/share/coretap/tracepoints/$(notdir $(file))) \
+	$(foreach file,alerts.yml dashboard.json,\
+		644:bridge/monitoring/$(file):$(PREFIX)/share/coretap/monitoring/$(file)) \
 	644:$(BUILD)/coretapd.service:$(UNITDIR)/coretapd.service \
 	644:bridge/systemd/coretap.sysusers:$(SYSUSERSDIR)/coretap.conf \
 	644:bridge/systemd/coretap.tmpfiles:$(TMPFILESDIR)/coretap.conf \
@@ -210,7 +228,10 @@ INSTALLED = \
 	644:clients/c/completions/coretap.fish:$(FISHDIR)/coretap.fish
 
 $(BUILD)/coretapd.service: bridge/systemd/coretapd.service FORCE | $(BUILD)
-	sed -e 's|/usr/sbin/coretapd|$(SBINDIR)/coretapd|' $< > $@
+	sed -e 's|/usr/sbin/coretapd|$(SBINDIR)/coretapd|' -e 's|/etc/coretap/|$(SYSCONFDIR)/coretap/|' $< > $@
+
+# The operator's own once it is there.
+CONFIG = $(DESTDIR)$(SYSCONFDIR)/coretap/coretap.conf
 
 install: all $(BUILD)/coretapd.service
 	@set -e; for i in $(INSTALLED); do \
@@ -219,11 +240,13 @@ install: all $(BUILD)/coretapd.service
 		$(INSTALL) -D -m "$$mode" "$$file" "$(DESTDIR)$$place"; \
 	done
 	ln -sf libcoretap.so.1 $(DESTDIR)$(LIBDIR)/libcoretap.so
+	[ -e $(CONFIG) ] || $(INSTALL) -D -m 644 bridge/systemd/coretap.conf $(CONFIG)
 
 uninstall:
 	@for i in $(INSTALLED); do rm -fv "$(DESTDIR)$${i##*:}"; done
+	! cmp -s bridge/systemd/coretap.conf $(CONFIG) || rm -f $(CONFIG)
 	rm -f $(DESTDIR)$(LIBDIR)/libcoretap.so
-	-rmdir $(DESTDIR)$(DOCDIR)
+	-rmdir $(DESTDIR)$(DOCDIR) $(DESTDIR)$(SYSCONFDIR)/coretap
 
 # ---- to hand out ----
 
@@ -252,6 +275,7 @@ deb: dist
 	rm -rf $(BUILD)/deb/$(DIST)
 
 include tests/bench/bench.mk
+include tests/fuzz/fuzz.mk
 
 # Older Cores: other probes and widths. fake_node --abi v23 runs the one beside it.
 $(BUILD)/fake_node-v%: $(FAKE_NODE) $(wildcard tests/fake_node/*.h) | $(BUILD)

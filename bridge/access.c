@@ -31,6 +31,7 @@ enum {
 struct access {
 	uint8_t secret[KEY_BYTES];
 	char *clients_file;
+	FILE *clients_stream; /* as root may have opened it */
 	uint8_t (*clients)[KEY_BYTES];
 	size_t n_clients;
 	void *answers; /* the socket that libzmq asks */
@@ -145,19 +146,37 @@ static int client_found(void *arg, const uint8_t *key)
 	return 0;
 }
 
+/* A file that only root may read stays open for later, when we are not root any more: what is
+ * written into it can be read again then, though not another file that takes its place. */
+static int clients_open(struct access *a)
+{
+	FILE *file = fopen(a->clients_file, "re");
+	struct stat st, now;
+
+	if (!file && errno == EACCES && a->clients_stream &&
+	    !fstat(fileno(a->clients_stream), &st) && !stat(a->clients_file, &now) &&
+	    st.st_dev == now.st_dev && st.st_ino == now.st_ino) {
+		rewind(a->clients_stream);
+		return 0;
+	}
+	if (!file)
+		return -errno;
+	if (a->clients_stream)
+		fclose(a->clients_stream);
+	a->clients_stream = file;
+	return 0;
+}
+
 static int clients_read(struct access *a)
 {
 	struct client_list list = { .n = 0 };
-	FILE *file = fopen(a->clients_file, "re");
-	int err;
+	int err = clients_open(a);
 
-	if (!file) {
-		err = -errno;
-		log_error("--curve-clients %s: %s", a->clients_file, strerror(errno));
+	if (err) {
+		log_error("--curve-clients %s: %s", a->clients_file, strerror(-err));
 		return err;
 	}
-	err = keys_read(a->clients_file, file, client_found, &list);
-	fclose(file);
+	err = keys_read(a->clients_file, a->clients_stream, client_found, &list);
 	if (err) {
 		free(list.keys);
 		return err;
@@ -203,6 +222,8 @@ void access_close(struct access *a)
 	if (a->answers)
 		zmq_close(a->answers);
 	explicit_bzero(a->secret, sizeof(a->secret));
+	if (a->clients_stream)
+		fclose(a->clients_stream);
 	free(a->clients_file);
 	free(a->clients);
 	free(a);

@@ -44,7 +44,7 @@ static int binary_guard(struct binary *b)
 		return -ETXTBSY;
 	log_warning("%s: cannot be leased (%s): who overwrites it in place is not held back until "
 		    "coretapd has detached, so wait a second before you start it again",
-		    b->path, strerror(errno));
+		    b->path, errno == EACCES ? "missing CAP_LEASE" : strerror(errno));
 	return 0;
 }
 

@@ -81,7 +81,8 @@ int bridge_watch(struct bridge *b, int fd)
 	struct epoll_event event = { .events = EPOLLIN, .data.fd = fd };
 	int err = fd < 0 ? fd : 0;
 
-	if (fd == -1 || (!err && (!epoll_ctl(b->epoll, EPOLL_CTL_ADD, fd, &event) || errno == EEXIST)))
+	if (fd == -1 ||
+	    (!err && (!epoll_ctl(b->epoll, EPOLL_CTL_ADD, fd, &event) || errno == EEXIST)))
 		return 0;
 	if (!err)
 		err = -errno;
@@ -153,6 +154,7 @@ static int sockets_bind(struct bridge *b)
 	b->endpoints.subscriber_memory = b->options->subscriber_memory;
 	b->endpoints.ipc_mode = b->options->ipc_mode;
 	b->endpoints.ipc_owner = b->user.name && !geteuid() ? b->user.uid : (uid_t)-1;
+	b->endpoints.user = &b->user;
 	b->endpoints.ipc_group = b->options->ipc_group;
 	for (unsigned int e = 0; e < N_ENDPOINTS; e++) {
 		unsigned int n = 0;
@@ -348,19 +350,45 @@ static int security_open(struct bridge *b)
 	return 0;
 }
 
-/* From here on this process is what it will be: everything is open, and the node is attached. */
-static int privileges_drop(struct bridge *b)
+/* Whether the node is, or may be, another user's. */
+static bool of_others(const struct bridge *b)
 {
 	struct stat st;
 	char path[64];
-	bool others = true;
 
-	if (b->user.name && !geteuid() && tracer_give(b->tracer, b->user.uid, b->user.gid))
-		return EXIT_OTHER;
 	snprintf(path, sizeof(path), "/proc/%d", b->node.process.pid);
-	if (b->node.process.pid && !stat(path, &st))
-		others = st.st_uid != (b->user.name ? b->user.uid : geteuid());
-	return privilege_drop(&b->user, others) ? EXIT_PRIVILEGE : 0;
+	return !b->node.process.pid || stat(path, &st) ||
+	       st.st_uid != (b->user.name ? b->user.uid : geteuid());
+}
+
+/* Whether the node's next process and its next executable can be found with what is left. */
+static bool node_reached(const struct bridge *b)
+{
+	char pid_file[PATH_MAX];
+	const char *paths[] = { b->options->pid_file, b->options->datadir, NULL, b->node.path };
+	bool all = true;
+
+	if (b->options->datadir &&
+	    !process_pid_file(b->options->datadir, pid_file, sizeof(pid_file)))
+		paths[2] = pid_file;
+	for (size_t i = 0; i < sizeof(paths) / sizeof(paths[0]); i++) {
+		if (!paths[i] || privilege_reaches(&b->user, paths[i]))
+			continue;
+		all = false;
+		if (b->user.name || geteuid())
+			log_warning("%s: cannot be read by this user: %s", paths[i],
+				    i < 3 ? "the node will not be found again when it restarts"
+					  : "another version of it there will not be traced");
+	}
+	return all;
+}
+
+/* From here on this process is what it will be: everything is open, and the node is attached. */
+static int privileges_drop(struct bridge *b)
+{
+	if (!geteuid() && tracer_give(b->tracer, b->user.uid, b->user.gid))
+		return EXIT_OTHER;
+	return privilege_drop(&b->user, of_others(b), !node_reached(b)) ? EXIT_PRIVILEGE : 0;
 }
 
 int bridge_open(struct bridge *b, const struct options *options)
@@ -382,15 +410,20 @@ int bridge_open(struct bridge *b, const struct options *options)
 		log_info("options: nothing wrong with them");
 	if (loop_open(b))
 		return EXIT_OTHER;
-	if (node_find(&b->node, options))
-		return EXIT_NO_NODE;
+	code = node_find(&b->node, options);
+	if (code)
+		return code == -EPERM ? EXIT_PRIVILEGE : EXIT_NO_NODE;
 	if (binary_open(&b->binaries[0], b->node.path, b->node.attach))
 		return EXIT_NO_TRACEPOINTS;
 	code = catalogue_bind(b);
 	if (code || options->check)
 		return code;
-	if (privilege_check())
+	if (privilege_check(of_others(b)))
 		return EXIT_PRIVILEGE;
+	if (process_namespace_is_own())
+		log_warning(
+			"runs in a pid namespace of its own, so that no event will be told from "
+			"another process's: run it in the host's (docker run --pid=host)");
 	code = label_choose(b);
 	if (code)
 		return code;
@@ -684,16 +717,20 @@ void bridge_run(struct bridge *b)
  * too, unless a successor will go on with it. */
 static void farewell(struct bridge *b)
 {
+	/* Pins of what is not attached any more would keep memory for nobody. */
+	bool stays = b->options->keep_attached &&
+		     (tracer_attached(b->tracer, 0) || tracer_attached(b->tracer, 1));
+
 	notify_send("STOPPING=1");
-	if (!b->options->keep_attached)
+	if (!stays)
 		tracer_detach(b->tracer);
 	bridge_drain(b);
 	losses_tell(b);
-	if (b->evictions.state.open && !b->options->keep_attached)
+	if (b->evictions.state.open && !stays)
 		intake_evictions(b, false, true);
 	deliver(b);
 	status_send(b, TOPIC_STOPPING);
-	if (b->options->keep_attached && tracer_attached(b->tracer, b->current))
+	if (stays && tracer_attached(b->tracer, b->current))
 		log_info("%s: left attached; replace %s only by rename (install, mv), never by cp "
 			 "over it; `coretapd --detach --name %s` ends it",
 			 b->label, b->binaries[b->current].path, b->label);

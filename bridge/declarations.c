@@ -860,7 +860,7 @@ int declarations_parse(struct declarations *d, const char *path, const char *tex
 
 int declarations_read(struct declarations *d, const char *path, char *error, size_t error_size)
 {
-	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a FIFO is refused */
 	char *text = NULL;
 	size_t len = 0;
 	struct stat st;

@@ -16,9 +16,9 @@ void log_level(enum log_level level);
 void log_prefix(const char *prefix);
 
 /* A cause (a format) that is told more than ten times in ten seconds is told no more until they are
- * over, then in one line how often. Whoever has a loop calls log_tick about once a second: the limit
- * holds from the first call on, so that what is listed at a start is listed whole. log_flush at the
- * end tells what is left. */
+ * over, then in one line how often. Whoever has a loop calls log_tick about once a second: the
+ * limit holds from the first call on, so that what is listed at a start is listed whole. log_flush
+ * at the end tells what is left. */
 void log_tick(void);
 void log_flush(void);
 

@@ -115,7 +115,8 @@ static enum MHD_Result answer_metrics(struct metrics *m, struct MHD_Connection *
 			return MHD_NO;
 		}
 		if (MHD_add_response_header(page, "Content-Type",
-					    "text/plain; version=0.0.4; charset=utf-8") != MHD_YES ||
+					    "text/plain; version=0.0.4; charset=utf-8") !=
+			    MHD_YES ||
 		    MHD_add_response_header(page, "Cache-Control", "no-store") != MHD_YES) {
 			MHD_destroy_response(page);
 			return MHD_NO;

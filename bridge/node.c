@@ -13,6 +13,7 @@
 
 #include "log.h"
 #include "node.h"
+#include "privilege.h"
 
 /* Processes that match, for the one that is meant or for the message that there are several. */
 struct candidates {
@@ -53,38 +54,57 @@ static int node_find_pid(struct node *node, pid_t pid, const char *why)
 	int err = process_read(&process, pid);
 
 	if (err) {
+		bool forbidden = err == -EACCES || err == -EPERM;
+
 		log_error("%s: process %d: %s", why, pid,
-			  err == -ENOENT || err == -ESRCH ? "does not run" : strerror(-err));
-		return err == -EACCES || err == -EPERM ? -EPERM : -ESRCH;
+			  err == -ENOENT || err == -ESRCH ? "does not run"
+			  : forbidden && !privilege_sees_others()
+				  ? "is another user's, and CAP_SYS_PTRACE is missing"
+				  : strerror(-err));
+		return forbidden ? -EPERM : -ESRCH;
 	}
 	node->fixed = true;
 	node_set(node, &process);
 	return 0;
 }
 
-static int node_find_file(struct node *node, const char *path)
+static int node_find_file(struct node *node, const struct options *options, const char *path)
 {
-	pid_t pid = process_from_file(path);
+	struct process process;
+	pid_t pid = process_from_file(&node->seen, path);
 
 	if (pid < 0) {
 		log_error("%s: %s", path,
 			  pid == -EINVAL ? "holds no process number" : strerror(-pid));
+		return pid == -EACCES ? -EPERM : -ESRCH;
+	}
+	/* The binary of a node that was built without tracepoints is told of later. */
+	if (!process_read(&process, pid) && !options->tracepoints[0] &&
+	    !process_has_tracepoints(&node->seen, &process) &&
+	    !process_wrote_file(&process, path)) {
+		log_error("%s: names process %d, which is %s and did not write it: an old file, or "
+			  "one from a container, where processes have other numbers; name the node "
+			  "with --pid",
+			  path, pid, process.binary);
 		return -ESRCH;
 	}
 	return node_find_pid(node, pid, path);
 }
 
-static int node_find_datadir(struct node *node, const char *datadir)
+static int node_find_datadir(struct node *node, const struct options *options, const char *datadir)
 {
 	char path[PATH_MAX];
+	int err = process_pid_file(datadir, path, sizeof(path));
 
-	if (process_pid_file(datadir, path, sizeof(path))) {
-		log_error("%s: no PID file of a node in it: is it running, and is this its data "
-			  "directory?",
-			  datadir);
-		return -ESRCH;
+	if (err) {
+		log_error("%s: %s", datadir,
+			  err == -EACCES
+				  ? "may not be looked into by this user"
+				  : "no PID file of a node in it: is it running, and is this "
+				    "its data directory?");
+		return err == -EACCES ? -EPERM : -ESRCH;
 	}
-	return node_find_file(node, path);
+	return node_find_file(node, options, path);
 }
 
 static int node_find_running(struct node *node, const char *binary)
@@ -119,6 +139,13 @@ static int node_find_running(struct node *node, const char *binary)
 		snprintf(node->attach, sizeof(node->attach), "%s", binary);
 		return 0;
 	}
+	if (!privilege_sees_others()) {
+		log_error(
+			"no process of this user has Bitcoin Core's tracepoints, and others cannot "
+			"be looked at: missing CAP_SYS_PTRACE; or name the node's executable with "
+			"--binary");
+		return -EPERM;
+	}
 	log_error(
 		"no running process has Bitcoin Core's tracepoints: start the node first, or name "
 		"its executable with --binary; `coretap probes BINARY` tells whether it has them");
@@ -132,9 +159,9 @@ int node_find(struct node *node, const struct options *options)
 	if (options->pid)
 		return node_find_pid(node, options->pid, "--pid");
 	if (options->pid_file)
-		return node_find_file(node, options->pid_file);
+		return node_find_file(node, options, options->pid_file);
 	if (options->datadir)
-		return node_find_datadir(node, options->datadir);
+		return node_find_datadir(node, options, options->datadir);
 	return node_find_running(node, options->binary);
 }
 
@@ -154,10 +181,10 @@ bool node_find_again(struct node *node, const struct options *options, dev_t dev
 	pid_t pid = 0;
 
 	if (options->pid_file) {
-		pid = process_from_file(options->pid_file);
+		pid = process_from_file(&node->seen, options->pid_file);
 	} else if (options->datadir) {
 		if (!process_pid_file(options->datadir, path, sizeof(path)))
-			pid = process_from_file(path);
+			pid = process_from_file(&node->seen, path);
 	} else if (!options->pid) {
 		if (processes_scan(&node->seen, dev, ino, candidate_add, &same) == 1 &&
 		    is_settled(&same.first))
@@ -194,7 +221,8 @@ bool node_alive(const struct node *node)
 
 	if (!node->process.pid)
 		return false;
-	/* No descriptor: the process was gone before one could be had, or there was none to be had. */
+	/* No descriptor: the process was gone before one could be had, or there was none to be had.
+	 */
 	if (node->pidfd < 0)
 		return !kill(node->process.pid, 0) || errno == EPERM;
 	return poll(&poll_fd, 1, 0) <= 0;

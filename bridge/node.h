@@ -22,7 +22,7 @@ struct node {
 };
 
 /* Finds the node that the options mean. Returns 0 (process.pid is 0 where only a binary is named
- * and does not run yet), or -ESRCH or -EMLINK (several), said in the log. */
+ * and does not run yet), -ESRCH, -EMLINK (several), or -EPERM, said in the log. */
 int node_find(struct node *node, const struct options *options);
 
 /* Looks again, without a word, when no process runs: for the one that a PID file names by now; for

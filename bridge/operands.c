@@ -88,7 +88,7 @@ static bool done(const struct text *t)
 
 static char peek(const struct text *t)
 {
-	return done(t) ? '\0' : *t->at;
+	return (char)(done(t) ? '\0' : *t->at);
 }
 
 static bool take(struct text *t, char c)

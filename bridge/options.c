@@ -717,12 +717,13 @@ static bool names_node(int option)
 static bool config_apply(struct options *o, const char *path, bool given[N_OPTIONS])
 {
 	size_t n;
-	const struct config_entry *entry;
+	const struct config_entry *entries;
 
 	if (config_read(&o->config, path))
 		return false;
-	entry = config_entries(o->config, &n);
-	for (const struct config_entry *end = entry + n; entry < end; entry++) {
+	entries = config_entries(o->config, &n);
+	for (size_t e = 0; e < n; e++) { /* an empty file has none, not even an address of them */
+		const struct config_entry *entry = &entries[e];
 		const char *where = config_where(o->config, entry->value);
 		size_t i = 0;
 		bool good;

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <grp.h>
 #include <linux/capability.h>
+#include <pthread.h>
 #include <pwd.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -27,7 +28,41 @@ static uint64_t effective_capabilities(void)
 	return data[0].effective | (uint64_t)data[1].effective << 32;
 }
 
-int privilege_check(void)
+/* Of this thread. Without forever the others can be had back. */
+static int capabilities_limit(uint64_t wanted, bool forever)
+{
+	struct __user_cap_header_struct header = { .version = _LINUX_CAPABILITY_VERSION_3 };
+	struct __user_cap_data_struct data[2] = { { 0 } };
+
+	if (syscall(SYS_capget, &header, data))
+		return -errno;
+	for (int i = 0; i < 2; i++) {
+		uint32_t word = (uint32_t)(wanted >> 32 * i);
+
+		data[i].effective = data[i].permitted & word;
+		if (forever) {
+			data[i].permitted &= word;
+			data[i].inheritable = 0;
+		}
+	}
+	return syscall(SYS_capset, &header, data) ? -errno : 0;
+}
+
+/* Needs CAP_SETPCAP; without it there is nothing to be gained by execve either. */
+static void bounding_limit(uint64_t wanted)
+{
+	prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
+	for (int cap = 0; cap < 64; cap++)
+		if (!(wanted >> cap & 1))
+			prctl(PR_CAPBSET_DROP, cap, 0, 0, 0);
+}
+
+bool privilege_sees_others(void)
+{
+	return effective_capabilities() >> CAP_SYS_PTRACE & 1;
+}
+
+int privilege_check(bool others)
 {
 	uint64_t has = effective_capabilities();
 	bool admin = has >> CAP_SYS_ADMIN & 1;
@@ -41,6 +76,9 @@ int privilege_check(void)
 		log_error("Linux %s: too old, coretap needs 5.15 or later", system.release);
 		return -ENOSYS;
 	}
+	if (others && !privilege_sees_others() && bpf && perfmon)
+		log_warning("missing CAP_SYS_PTRACE: processes of other users cannot be looked "
+			    "at, and a node among them is not found by itself");
 	if (bpf && perfmon)
 		return 0;
 	log_error("missing %s%s%s: run coretapd as root, or give it CAP_BPF and CAP_PERFMON",
@@ -79,12 +117,61 @@ void privilege_seal(void)
 		log_warning("what coretapd executes could gain privileges: %s", strerror(errno));
 }
 
+/* glibc's setresuid and its like change all threads and end the process when one of them may not.
+ * Here each thread changes itself. */
+static int become(const struct user *user)
+{
+	gid_t groups[256];
+	int n = sizeof(groups) / sizeof(groups[0]);
+
+	if (geteuid() || !user->name)
+		return 0;
+	if (getgrouplist(user->name, user->gid, groups, &n) < 0)
+		n = sizeof(groups) / sizeof(groups[0]);
+	if (syscall(SYS_setgroups, n, groups) ||
+	    syscall(SYS_setresgid, user->gid, user->gid, user->gid) ||
+	    syscall(SYS_setresuid, user->uid, user->uid, user->uid))
+		return -errno;
+	return 0;
+}
+
+struct bare {
+	const struct user *user;
+	void (*start)(void *arg);
+	void *arg;
+	int err;
+};
+
+static void *bare_run(void *arg)
+{
+	struct bare *bare = arg;
+
+	bounding_limit(0);
+	bare->err = become(bare->user);
+	if (!bare->err)
+		bare->err = capabilities_limit(0, true);
+	if (!bare->err)
+		bare->start(bare->arg);
+	return NULL;
+}
+
+int privilege_bare(const struct user *user, void (*start)(void *arg), void *arg)
+{
+	struct bare bare = { user, start, arg, 0 };
+	pthread_t thread;
+	int err = -pthread_create(&thread, NULL, bare_run, &bare);
+
+	if (!err)
+		err = -pthread_join(thread, NULL);
+	return err ? err : bare.err;
+}
+
 /* The effective capabilities go with the effective user, and come back with it. */
 void privilege_as(const struct user *user)
 {
 	if (!user->name || geteuid())
 		return;
-	if (setegid(user->gid) || seteuid(user->uid))
+	if (syscall(SYS_setresgid, -1, user->gid, -1) || syscall(SYS_setresuid, -1, user->uid, -1))
 		log_warning("--user %s: %s", user->name, strerror(errno));
 }
 
@@ -92,7 +179,7 @@ void privilege_self(void)
 {
 	if (getuid() || !geteuid())
 		return;
-	if (seteuid(0) || setegid(getgid()))
+	if (syscall(SYS_setresuid, -1, 0, -1) || syscall(SYS_setresgid, -1, getgid(), -1))
 		log_warning("root: %s", strerror(errno));
 }
 
@@ -106,7 +193,8 @@ static void give(const struct user *user, int directory, const char *name)
 		return;
 	if (!fstat(fd, &st) && (S_ISDIR(st.st_mode) || (S_ISREG(st.st_mode) && st.st_nlink == 1)) &&
 	    fchown(fd, user->uid, user->gid))
-		log_warning("%s: cannot be given to %s: %s", name, user->name, strerror(errno));
+		log_warning("%s: cannot be given to %s: %s", name, user->name ? user->name : "root",
+			    strerror(errno));
 	close(fd);
 }
 
@@ -114,13 +202,14 @@ void privilege_give(const struct user *user, const char *path, const char *const
 {
 	int fd;
 
-	if (!user->name || geteuid())
+	if (geteuid())
 		return;
 	fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	if (fd < 0)
 		return;
 	if (fchown(fd, user->uid, user->gid))
-		log_warning("%s: cannot be given to %s: %s", path, user->name, strerror(errno));
+		log_warning("%s: cannot be given to %s: %s", path, user->name ? user->name : "root",
+			    strerror(errno));
 	for (; *names; names++)
 		give(user, fd, *names);
 	close(fd);
@@ -139,55 +228,63 @@ void privilege_give(const struct user *user, const char *path, const char *const
  * CAP_SYS_PTRACE  /proc/PID/exe of a process of another user, which tells the node from others and
  *                 leads to its executable. It is the strongest of the four (its owner may read and
  *                 change any process), so it is kept only where the node runs as another user, or
- *                 is not known yet. Who runs coretapd as the node's user does without.
+ *                 is not known yet. Who runs coretapd as the node's user does without. Root does
+ *                 not: a node of root's has more capabilities than are left here, and the kernel
+ *                 does not let one look at a process that has.
  *
- * Not kept: CAP_DAC_READ_SEARCH (would open a node that others may not read, but with it every
- * wallet), CAP_DAC_OVERRIDE and CAP_CHOWN (the files are the user's by then), CAP_NET_BIND_SERVICE
+ * And of root only, where --user does not name another one:
+ *
+ * CAP_DAC_READ_SEARCH  where the PID file, or the path of the binary, is closed to others, as a
+ * data directory is by default. A user does without, since with it he could read every wallet; root
+ * could anyway.
+ *
+ * Not kept: CAP_DAC_OVERRIDE and CAP_CHOWN (the files are the user's by then), CAP_NET_BIND_SERVICE
  * (everything is bound), CAP_SYS_RESOURCE (memory for maps is counted by cgroup since 5.11),
  * CAP_SYS_ADMIN (CAP_BPF and CAP_PERFMON stand for what it did here). */
-static uint64_t needed(bool others)
+static uint64_t needed(const struct user *user, bool others, bool closed)
 {
 	uint64_t set = 1ULL << CAP_BPF | 1ULL << CAP_PERFMON | 1ULL << CAP_LEASE;
+	bool root = !user->name && !geteuid();
 
-	return others ? set | 1ULL << CAP_SYS_PTRACE : set;
+	if (others || root)
+		set |= 1ULL << CAP_SYS_PTRACE;
+	if (closed && root)
+		set |= 1ULL << CAP_DAC_READ_SEARCH;
+	return set;
 }
 
-static int capabilities_limit(uint64_t wanted)
+bool privilege_reaches(const struct user *user, const char *path)
 {
-	struct __user_cap_header_struct header = { .version = _LINUX_CAPABILITY_VERSION_3 };
-	struct __user_cap_data_struct data[2] = { { 0 } };
+	struct stat st;
+	bool closed;
 
-	if (syscall(SYS_capget, &header, data))
-		return -errno;
-	for (int i = 0; i < 2; i++) {
-		data[i].permitted &= (uint32_t)(wanted >> 32 * i);
-		data[i].effective = data[i].permitted;
-		data[i].inheritable = 0;
-	}
-	return syscall(SYS_capset, &header, data) ? -errno : 0;
+	/* One that is not there may come, but where is not known. */
+	if (stat(path, &st))
+		return errno != EACCES;
+	if (user->name)
+		privilege_as(user);
+	else
+		capabilities_limit(needed(user, true, false), false);
+	closed = faccessat(AT_FDCWD, path, S_ISDIR(st.st_mode) ? X_OK : R_OK, AT_EACCESS) &&
+		 errno == EACCES;
+	if (user->name)
+		privilege_self();
+	else
+		capabilities_limit(UINT64_MAX, false);
+	return !closed;
 }
 
-int privilege_drop(const struct user *user, bool others)
+int privilege_drop(const struct user *user, bool others, bool closed)
 {
-	int err = 0;
+	uint64_t wanted = needed(user, others, closed);
+	int err;
 
-	if (!geteuid() && !user->name)
-		return 0;
-	prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
-	/* Needs CAP_SETPCAP; without it there is nothing to be gained by execve either. */
-	for (int cap = 0; cap < 64; cap++)
-		if (!(needed(others) >> cap & 1))
-			prctl(PR_CAPBSET_DROP, cap, 0, 0, 0);
-	if (!geteuid() && user->uid) {
-		/* Of this thread only: those of libzmq lose all, as they should. */
-		if (prctl(PR_SET_KEEPCAPS, 1, 0, 0, 0) || initgroups(user->name, user->gid) ||
-		    setresgid(user->gid, user->gid, user->gid) ||
-		    setresuid(user->uid, user->uid, user->uid))
-			err = -errno;
-		prctl(PR_SET_KEEPCAPS, 0, 0, 0, 0);
-	}
+	bounding_limit(wanted);
+	prctl(PR_SET_KEEPCAPS, 1, 0, 0, 0);
+	err = become(user);
+	prctl(PR_SET_KEEPCAPS, 0, 0, 0, 0);
 	if (!err)
-		err = capabilities_limit(needed(others));
+		err = capabilities_limit(wanted, true);
 	if (err)
 		log_error("privileges cannot be given up: %s", strerror(-err));
 	return err;

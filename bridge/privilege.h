@@ -6,8 +6,11 @@
 #include <sys/types.h>
 
 /* Returns 0, -ENOSYS for a kernel below Linux 5.15, or -EPERM when a capability is missing;
- * one line in the log names it. */
-int privilege_check(void);
+ * one line in the log names it. others: processes of other users are to be looked at. */
+int privilege_check(bool others);
+
+/* Whether the processes of other users can be looked at. */
+bool privilege_sees_others(void);
 
 /* Ends a message about a refused attach: what to look at. */
 const char *privilege_hint(void);
@@ -28,18 +31,27 @@ int privilege_user(struct user *user, const char *name);
  */
 void privilege_seal(void);
 
+/* Calls start in a thread of the user's without any capability, and waits until it returns: threads
+ * that are started there have none either, as is fit for those that read what strangers send.
+ * Returns 0 or -errno. */
+int privilege_bare(const struct user *user, void (*start)(void *arg), void *arg);
+
 /* Does what follows to files as the user, until privilege_self: what it may not do, and where
  * somebody has laid a link for root to follow, fails. */
 void privilege_as(const struct user *user);
 void privilege_self(void);
 
-/* Gives a file or directory that root made, or made earlier, to the user; a link, or a file with a
- * second name, is left alone. Entries of the list are names inside; NULL ends it. */
+/* Gives a file or directory that root made, or somebody made earlier, to the user, or to root, who
+ * may not write what is another's once the rest is given up; a link, or a file with a second name,
+ * is left alone. Entries of the list are names inside; NULL ends it. */
 void privilege_give(const struct user *user, const char *path, const char *const *names);
 
+/* Whether a file could be read, or a directory searched, after privilege_drop without closed. */
+bool privilege_reaches(const struct user *user, const char *path);
+
 /* Becomes the user for good and keeps only what going on needs; see privilege.c for each
- * capability. others: processes of other users are looked at. Returns 0 or -errno, said in the log.
- */
-int privilege_drop(const struct user *user, bool others);
+ * capability. others: processes of other users are looked at. closed: something that must be read
+ * is not reached. Returns 0 or -errno, said in the log. */
+int privilege_drop(const struct user *user, bool others, bool closed);
 
 #endif

@@ -155,7 +155,54 @@ int processes_scan(struct seen_binaries *seen, dev_t dev, ino_t ino,
 	return n;
 }
 
-pid_t process_from_file(const char *path)
+/* How a process counts in the innermost pid namespace that it is in; 0 when that is ours. */
+static pid_t own_number(pid_t pid)
+{
+	char path[64], text[8192], *line, *end;
+	pid_t number = 0;
+	int depth = 0;
+
+	snprintf(path, sizeof(path), "/proc/%d/status", pid);
+	if (file_read(path, text, sizeof(text)) < 0 || !(line = strstr(text, "\nNSpid:")))
+		return 0;
+	line += strlen("\nNSpid:");
+	end = strchr(line, '\n');
+	while (end && line < end) {
+		number = (pid_t)strtol(line, &line, 10);
+		depth++;
+	}
+	return depth > 1 ? number : 0;
+}
+
+/* From its start until it writes its PID file. */
+#define PID_FILE_SECONDS 60
+
+bool process_wrote_file(const struct process *p, const char *path)
+{
+	struct stat st;
+
+	return !stat(path, &st) && p->started_at <= (uint64_t)st.st_mtime + 1 &&
+	       (uint64_t)st.st_mtime <= p->started_at + PID_FILE_SECONDS;
+}
+
+struct contained {
+	const char *path;
+	pid_t number, found;
+	int n;
+};
+
+static bool contained_look(void *arg, const struct process *p)
+{
+	struct contained *c = arg;
+
+	if (own_number(p->pid) == c->number && process_wrote_file(p, c->path)) {
+		c->found = p->pid;
+		c->n++;
+	}
+	return true;
+}
+
+static pid_t pid_read(const char *path)
 {
 	char text[32];
 	ssize_t n = file_read(path, text, sizeof(text));
@@ -170,6 +217,27 @@ pid_t process_from_file(const char *path)
 	return (pid_t)pid;
 }
 
+pid_t process_from_file(struct seen_binaries *seen, const char *path)
+{
+	struct contained c = { .path = path, .number = pid_read(path) };
+	struct process p;
+
+	if (c.number <= 0 || (!process_read(&p, c.number) && process_has_tracepoints(seen, &p)))
+		return c.number;
+	processes_scan(seen, 0, 0, contained_look, &c);
+	return c.n == 1 ? c.found : c.number;
+}
+
+/* The number of the initial namespace never changes. */
+#define INITIAL_PID_NAMESPACE 0xeffffffc
+
+bool process_namespace_is_own(void)
+{
+	struct stat st;
+
+	return !stat("/proc/self/ns/pid", &st) && st.st_ino != INITIAL_PID_NAMESPACE;
+}
+
 int process_pid_file(const char *datadir, char *path, size_t size)
 {
 	static const char *const chains[] = { "", "/regtest", "/signet", "/testnet4", "/testnet3" };
@@ -178,8 +246,10 @@ int process_pid_file(const char *datadir, char *path, size_t size)
 	for (size_t c = 0; c < sizeof(chains) / sizeof(chains[0]); c++) {
 		for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
 			snprintf(path, size, "%s%s/%s", datadir, chains[c], names[i]);
-			if (!access(path, F_OK))
+			if (!faccessat(AT_FDCWD, path, F_OK, AT_EACCESS))
 				return 0;
+			if (errno == EACCES)
+				return -EACCES;
 		}
 	}
 	return -ENOENT;

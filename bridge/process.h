@@ -41,11 +41,20 @@ bool process_has_tracepoints(struct seen_binaries *seen, const struct process *p
 int processes_scan(struct seen_binaries *seen, dev_t dev, ino_t ino,
 		   bool (*found)(void *arg, const struct process *process), void *arg);
 
-/* The process number in a PID file, or -errno. */
-pid_t process_from_file(const char *path);
+/* The process that a PID file names, or -errno. A node in a container has written the number by
+ * which it is known there: where that of ours has no tracepoints, it is the one process with
+ * tracepoints that counts so in a pid namespace of its own, and was started just before the file
+ * was written. */
+pid_t process_from_file(struct seen_binaries *seen, const char *path);
+
+/* Whether it may be the one that wrote a PID file when it started. */
+bool process_wrote_file(const struct process *process, const char *path);
+
+/* Whether this process counts processes otherwise than the kernel does in what it tells of them. */
+bool process_namespace_is_own(void);
 
 /* The PID file of the node that uses a data directory, for whichever chain: fills path.
- * Returns 0 or -ENOENT. */
+ * Returns 0, -ENOENT, or -EACCES when it cannot be told. */
 int process_pid_file(const char *datadir, char *path, size_t size);
 
 /* The chain that a node was told to use by its arguments or bitcoin.conf: "main", "test",

@@ -10,6 +10,7 @@
 
 #include "access.h"
 #include "log.h"
+#include "privilege.h"
 #include "publisher.h"
 #include "stream.h"
 
@@ -230,13 +231,21 @@ static int socket_open(struct publisher *p, enum socket_id id,
 		return err;
 	if (messages < 1)
 		messages = 1;
-	err = set_int(p->sockets[id], ZMQ_SNDHWM,
-		      messages > INT32_MAX ? INT32_MAX : (int)messages);
+	err = set_int(p->sockets[id], ZMQ_SNDHWM, messages > INT32_MAX ? INT32_MAX : (int)messages);
 	if (err) {
 		log_error("%s: cannot be bounded: %s", socket_name(id), zmq_strerror(-err));
 		return err;
 	}
 	return publisher_bind(p, p->sockets[id], options->endpoints[id]);
+}
+
+/* libzmq starts its threads with the first socket. */
+static void threads_start(void *context)
+{
+	void *s = zmq_socket(context, ZMQ_PAIR);
+
+	if (s)
+		zmq_close(s);
 }
 
 int publisher_open(struct publisher **publisher, const struct publisher_options *options)
@@ -256,6 +265,11 @@ int publisher_open(struct publisher **publisher, const struct publisher_options 
 	if (!p->context) {
 		err = -errno;
 		log_error("libzmq: %s", zmq_strerror(-err));
+		goto out;
+	}
+	err = privilege_bare(options->user, threads_start, p->context);
+	if (err) {
+		log_error("threads: %s", strerror(-err));
 		goto out;
 	}
 	err = p->access ? access_start(p->access, p->context) : 0;

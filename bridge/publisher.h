@@ -11,6 +11,7 @@
 
 struct access;
 struct publisher;
+struct user;
 
 #define MAX_ENDPOINTS 8
 
@@ -22,6 +23,7 @@ struct publisher_options {
 	size_t subscriber_memory; /* bytes that may wait for one subscriber on one socket */
 	mode_t ipc_mode;	  /* of ipc sockets */
 	uid_t ipc_owner;	  /* -1: as made */
+	const struct user *user;  /* whose the threads are */
 	gid_t ipc_group;	  /* -1: as made */
 	struct access *access;	  /* who may connect over tcp; NULL: everybody. The publisher's */
 };
@@ -59,8 +61,8 @@ int publisher_bind(struct publisher *publisher, void *socket,
 /* Lets in, or refuses, who knocked meanwhile. Returns whether more wait. */
 bool publisher_admit(struct publisher *publisher);
 
-/* Takes in what subscribers ask for. libzmq does that with each send too, which may be a second away;
- * the descriptor of a socket is readable when there is something. */
+/* Takes in what subscribers ask for. libzmq does that with each send too, which may be a second
+ * away; the descriptor of a socket is readable when there is something. */
 void publisher_attend(struct publisher *publisher);
 int publisher_fd(struct publisher *publisher, enum socket_id socket); /* or -errno */
 int publisher_admit_fd(struct publisher *publisher); /* -1: everybody may connect */

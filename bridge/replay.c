@@ -191,6 +191,16 @@ static bool part_send(struct replay *r, zmq_msg_t *part, int flags)
 	return true;
 }
 
+/* Lets libzmq notice what clients have read since: it looks for that only now and then, and would
+ * take a client that asks fast for one that does not read. */
+static void reads_notice(struct replay *r)
+{
+	int events;
+	size_t len = sizeof(events);
+
+	zmq_getsockopt(r->socket, ZMQ_EVENTS, &events, &len);
+}
+
 /* Sends envelope, header and the parts that were collected. A client without room for it, or that
  * is gone, gets nothing: it asks again. */
 static void answer_send(struct replay *r, struct request *q, const msgpack_sbuffer *header)
@@ -198,6 +208,7 @@ static void answer_send(struct replay *r, struct request *q, const msgpack_sbuff
 	bool sent = true;
 	zmq_msg_t head;
 
+	reads_notice(r);
 	if (!encode_whole(header) || zmq_msg_init_size(&head, header->size))
 		log_out_of_memory();
 	memcpy(zmq_msg_data(&head), header->data, header->size);

@@ -159,6 +159,8 @@ void state_save(struct bridge *b)
 		log_out_of_memory();
 	entry.state = b->saved;
 	/* Asking the kernel for identities is not cheap, and they seldom change. */
+	/* Without memory there was no return: cppcheck does not know. */
+	/* cppcheck-suppress nullPointerRedundantCheck */
 	if (b->saved->run != b->run ||
 	    memcmp(&b->saved->binary, &b->binaries[b->current].identity, sizeof(b->saved->binary)))
 		state_identify(b, b->saved);

@@ -9,9 +9,9 @@
 
 static uint32_t record_size(uint32_t need)
 {
-#define CLASS(SIZE)       \
-	if (need <= SIZE) \
-		return SIZE;
+#define CLASS(SIZE)         \
+	if (need <= (SIZE)) \
+		return (SIZE);
 	RECORD_SIZES(CLASS)
 #undef CLASS
 	return 0;
@@ -414,6 +414,12 @@ static uint64_t slot_integer(const uint8_t *slot)
 	return u;
 }
 
+static void to_nanoseconds(struct value *value)
+{
+	if (__builtin_mul_overflow(value->i, 1000, &value->i))
+		value->state = VALUE_NIL;
+}
+
 /* declared: the operand behind a field of a declared event, NULL for a built-in one. */
 static void value_read(struct value *value, const struct field_desc *field, const uint8_t *slot,
 		       bool duration_us, const struct operand *declared)
@@ -432,17 +438,16 @@ static void value_read(struct value *value, const struct field_desc *field, cons
 	case TYPE_SELECT:
 		value->b = slot_integer(slot) != 0;
 		break;
-	case TYPE_US_TO_NS:
-		value->i = (int64_t)slot_integer(slot) * 1000;
-		break;
 	default:
 		value->u = slot_integer(slot);
-		if (duration_us && !strcmp(field->unit, "ns"))
-			value->i *= 1000;
-		/* What a file declares may be anything: an identifier of 64 bits is no negative
-		 * number. */
-		if (declared && !declared->is_signed && field->type == TYPE_UINT && value->u >> 63)
-			value->state = VALUE_WIDE;
+		if (field->type == TYPE_US_TO_NS || (duration_us && !strcmp(field->unit, "ns")))
+			to_nanoseconds(value);
+		/* A negative number is none that a UINT can be, and would cost subscribers the
+		 * whole message. What a file declares may be anything: an identifier of 64 bits is
+		 * no negative number. */
+		if (field->type == TYPE_UINT && value->u >> 63 &&
+		    (!declared || declared->is_signed))
+			value->state = VALUE_NIL;
 		break;
 	}
 }

@@ -647,7 +647,8 @@ int tracer_resume(struct tracer **tracer, const char *label)
 	pins_name(t, label);
 	/* A user that may not write to the directory above leaves its own behind, empty. */
 	if (access(t->pins, F_OK))
-		err = -errno;
+		/* What may not be looked at is not ours; pinning, where it is wanted, says so. */
+		err = errno == EACCES ? -ENOENT : -errno;
 	else if (!rmdir(t->pins))
 		err = -ENOENT;
 	if (err) {
@@ -658,7 +659,7 @@ int tracer_resume(struct tracer **tracer, const char *label)
 	pin_fds(t, fds);
 	for (int i = 0; i < N_PINS && !err; i++) {
 		*fds[i] = pinned_get(t->pins, pin_names[i]);
-		err = *fds[i] < 0 && i < N_ALWAYS ? -ESTALE : 0;
+		err = i < N_ALWAYS && *fds[i] < 0 ? -ESTALE : 0;
 	}
 	for (int i = 0; i < MAX_SITES && !err; i++) {
 		char path[192];

@@ -105,13 +105,6 @@ static void put_int(struct writer *w, int64_t i)
 		put_be(w, 0xd3, (uint64_t)i, 8);
 }
 
-/* No field that is defined as unsigned reaches 2^63. Where a node passes it as a signed argument
- * and it is negative after all, it stays the number that it was. */
-static void put_uint(struct writer *w, uint64_t u)
-{
-	put_int(w, (int64_t)u);
-}
-
 static void put_bytes(struct writer *w, const void *data, size_t len)
 {
 	memcpy(w->at, data, len);
@@ -204,7 +197,7 @@ static void put_list(struct writer *w, enum field_type type, const struct value_
 		else if (type == TYPE_INTS)
 			put_int(w, ((const int64_t *)list->items)[i]);
 		else
-			put_uint(w, ((const uint64_t *)list->items)[i]);
+			put_unsigned(w, ((const uint64_t *)list->items)[i]);
 	}
 }
 
@@ -237,10 +230,7 @@ static void put_value(struct writer *w, enum field_type type, const struct value
 	}
 	switch (type) {
 	case TYPE_UINT:
-		if (value->state == VALUE_WIDE)
-			put_unsigned(w, value->u);
-		else
-			put_uint(w, value->u);
+		put_unsigned(w, value->u);
 		break;
 	case TYPE_INT:
 	case TYPE_US_TO_NS:

@@ -13,7 +13,6 @@ enum value_state {
 	VALUE_ABSENT, /* this binary has no such argument: the key is left out */
 	VALUE_NIL,    /* could not be read */
 	VALUE_SET,
-	VALUE_WIDE, /* UINT: u is set and has 64 bits, all of them digits; no built-in field has */
 };
 
 /* One element of value.list is nil when its bit is set in missing[index]. */
@@ -54,9 +53,9 @@ struct value {
 	};
 };
 
-/* For msgpack's packers, in the place of msgpack_sbuffer_write: memory that lacks once makes the whole
- * buffer void, so that no half of a message is ever taken for a whole one. Who uses what was packed
- * asks encode_whole first. */
+/* For msgpack's packers, in the place of msgpack_sbuffer_write: memory that lacks once makes the
+ * whole buffer void, so that no half of a message is ever taken for a whole one. Who uses what was
+ * packed asks encode_whole first. */
 int encode_write(void *buffer, const char *data, size_t len);
 bool encode_whole(const msgpack_sbuffer *out);
 

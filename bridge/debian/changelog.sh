@@ -7,5 +7,5 @@ coretap ($1) unstable; urgency=medium
 
   * See CHANGELOG.md.
 
- -- The coretap maintainers <coretap@localhost>  $date
+ -- The coretap developers <coretap@example.org>  $date
 END

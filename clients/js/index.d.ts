@@ -116,6 +116,10 @@ export interface Options {
   /** true: the integers in fields are BigInt, all of them. false: number, all of them, and a message with one
    * that a number cannot hold exactly is malformed; none is unless the node itself is corrupt. */
   bigint?: boolean;
+  /** files, as `coretap keygen` writes them: coretapd's public key, and one's own secret one; for a coretapd
+   * that demands keys over tcp */
+  curveServer?: string;
+  curveSecret?: string;
 }
 
 export class Subscriber<Int = number> implements AsyncIterable<Item<Int>> {
@@ -180,7 +184,7 @@ export class Transaction {
 export type Synced = NoticeOf<"synced">;
 export type Resyncing = NoticeOf<"resyncing"> & { readonly reason: string };
 
-export interface MempoolOptions extends Pick<Options, "address" | "memory" | "replay"> {
+export interface MempoolOptions extends Pick<Options, "address" | "memory" | "replay" | "curveServer" | "curveSecret"> {
   rpc: Pick<RPC, "call">;
   /** more topics to receive */
   topics?: string[];

@@ -5,6 +5,7 @@ import { parseArgs } from "node:util";
 import { DEFAULT_ADDRESS, hex, subscribe } from "./index.js";
 
 const HELP = `usage: coretap-tail [TOPIC...] [--json] [--address A] [--count N] [--since T] [--position FILE]
+                    [--curve-server FILE --curve-secret FILE]
 
 Shows events as they happen.
 
@@ -17,6 +18,8 @@ bridge.status shows the bridge's own account, once a second.
   --count N        end after N events
   --since T        begin earlier: 10m, 2h or 1d ago, oldest, or a time like 2009-01-03T18:15:05Z
   --position FILE  keep the place there and go on from it
+  --curve-server FILE, --curve-secret FILE
+                   coretapd's public key and one's own secret key, where coretapd demands keys
 
 What did not arrive, a new run, silence and the like are told on standard error, and in JSON also as
 objects with the key "notice", at their place in the stream. Ends on Ctrl-C.
@@ -32,6 +35,7 @@ function readOptions() {
     json: { type: "boolean" }, text: { type: "boolean" }, help: { type: "boolean", short: "h" },
     address: { type: "string", short: "a", default: DEFAULT_ADDRESS },
     count: { type: "string", short: "n" }, since: { type: "string" }, position: { type: "string" },
+    "curve-server": { type: "string" }, "curve-secret": { type: "string" },
   };
   let parsed;
   try {
@@ -75,8 +79,8 @@ async function main() {
   let left = options.count === undefined ? Infinity : Number(options.count);
   let tap;
   try {
-    const { address, position, since } = options;
-    tap = subscribe(options.topics, { address, position, since, bigint: true });
+    const { address, position, since, "curve-server": curveServer, "curve-secret": curveSecret } = options;
+    tap = subscribe(options.topics, { address, position, since, bigint: true, curveServer, curveSecret });
   } catch (error) {
     usageError(error.message);
   }

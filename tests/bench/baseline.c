@@ -1,9 +1,13 @@
 /* Attaches one of the baselines to a binary until SIGTERM, then prints what it saw as JSON.
  *
- *	baseline empty|empty-sleepable|textbook BINARY PROVIDER:NAME...
+ *	baseline MODE BINARY PROVIDER:NAME...
  *
  * empty            a program that returns at once: what any uprobe costs
  * empty-sleepable  the same, of the sleepable kind
+ * clock            the latter, and the time is read
+ * record           and a record goes through a ring
+ * hash             and 32 bytes of the node's memory are read
+ * text             and 16 bytes elsewhere
  * textbook         the arguments of mempool:removed through libbpf's USDT support, read with
  *                  ring_buffer__poll */
 #include <bpf/bpf.h>
@@ -15,6 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "../../bridge/probes.h"
@@ -44,6 +49,24 @@ static void on_signal(int number)
 {
 	(void)number;
 	stop = 1;
+}
+
+/* The programs of each mode but textbook, which libbpf attaches. */
+static const struct mode {
+	const char *name, *program;
+} modes[] = {
+	{ "empty", "empty" },	    { "empty-sleepable", "empty_sleepable" },
+	{ "clock", "step_clock" },  { "record", "step_record" },
+	{ "hash", "step_hash" },    { "text", "step_text" },
+	{ "textbook", "textbook" },
+};
+
+static const struct mode *mode_find(const char *name)
+{
+	for (size_t i = 0; i < sizeof(modes) / sizeof(*modes); i++)
+		if (!strcmp(modes[i].name, name))
+			return &modes[i];
+	return NULL;
 }
 
 static int silent(enum libbpf_print_level level, const char *format, va_list args)
@@ -128,19 +151,22 @@ static int attach_perf(struct bpf_program *program, const struct target *target)
 }
 
 /* Loads program alone, with the way of attaching that it was asked to have. */
-static struct baseline *baseline_load(const char *mode, bool multi, struct bpf_program **program)
+static struct baseline *baseline_load(const struct mode *mode, bool multi,
+				      struct bpf_program **program)
 {
 	struct baseline *skeleton = baseline__open();
+	struct bpf_program *each;
 
 	if (!skeleton)
 		return NULL;
-	*program = !strcmp(mode, "empty")	      ? skeleton->progs.empty
-		   : !strcmp(mode, "empty-sleepable") ? skeleton->progs.empty_sleepable
-						      : skeleton->progs.textbook;
-	bpf_program__set_autoload(skeleton->progs.empty, *program == skeleton->progs.empty);
-	bpf_program__set_autoload(skeleton->progs.empty_sleepable,
-				  *program == skeleton->progs.empty_sleepable);
-	bpf_program__set_autoload(skeleton->progs.textbook, *program == skeleton->progs.textbook);
+	bpf_object__for_each_program(each, skeleton->obj)
+	{
+		bool wanted = !strcmp(bpf_program__name(each), mode->program);
+
+		bpf_program__set_autoload(each, wanted);
+		if (wanted)
+			*program = each;
+	}
 	if (multi)
 		bpf_program__set_expected_attach_type(
 			*program, (enum bpf_attach_type)ATTACH_TRACE_UPROBE_MULTI);
@@ -150,9 +176,24 @@ static struct baseline *baseline_load(const char *mode, bool multi, struct bpf_p
 	return NULL;
 }
 
-static int run_empty(const char *mode, const struct target *target)
+/* Takes the records as coretapd does: it looks once in a while. */
+static void read_until_stopped(const struct baseline *skeleton)
 {
-	struct bpf_program *program;
+	const struct timespec nap = { .tv_nsec = 1000000 };
+	struct ring_buffer *reader =
+		ring_buffer__new(bpf_map__fd(skeleton->maps.ring), on_removal, NULL, NULL);
+
+	while (reader && !stop) {
+		ring_buffer__poll(reader, 100);
+		nanosleep(&nap, NULL);
+	}
+	ring_buffer__consume(reader);
+	ring_buffer__free(reader);
+}
+
+static int run_step(const struct mode *mode, const struct target *target)
+{
+	struct bpf_program *program = NULL;
 	struct baseline *skeleton = baseline_load(mode, true, &program);
 	const char *way = "uprobe_multi";
 	int err = skeleton ? attach_multi(program, target) : -EINVAL;
@@ -164,21 +205,21 @@ static int run_empty(const char *mode, const struct target *target)
 		err = skeleton ? attach_perf(program, target) : -errno;
 	}
 	if (err) {
-		fprintf(stderr, "baseline: %s: %s\n", mode, strerror(-err));
+		fprintf(stderr, "baseline: %s: %s\n", mode->name, strerror(-err));
 		return 1;
 	}
 	printf("attached\n");
 	fflush(stdout);
-	while (!stop)
-		pause();
-	printf("{\"attach\":\"%s\"}\n", way);
+	read_until_stopped(skeleton);
+	printf("{\"attach\":\"%s\",\"received\":%llu,\"lost\":%llu}\n", way, received,
+	       (unsigned long long)skeleton->bss->lost);
 	return 0; /* the kernel detaches */
 }
 
 static int run_textbook(const struct target *target, const char *name)
 {
 	struct bpf_program *program;
-	struct baseline *skeleton = baseline_load("textbook", false, &program);
+	struct baseline *skeleton = baseline_load(mode_find("textbook"), false, &program);
 	struct ring_buffer *reader;
 	char provider[64];
 
@@ -205,12 +246,10 @@ int main(int argc, char **argv)
 {
 	struct sigaction action = { .sa_handler = on_signal };
 	struct target target = { 0 };
+	const struct mode *mode = argc > 1 ? mode_find(argv[1]) : NULL;
 
-	if (argc < 4 || !strchr(argv[3], ':') ||
-	    (strcmp(argv[1], "empty") && strcmp(argv[1], "empty-sleepable") &&
-	     strcmp(argv[1], "textbook"))) {
-		fprintf(stderr,
-			"usage: baseline empty|empty-sleepable|textbook BINARY PROVIDER:NAME...\n");
+	if (argc < 4 || !strchr(argv[3], ':') || !mode) {
+		fprintf(stderr, "usage: baseline MODE BINARY PROVIDER:NAME...\n");
 		return 2;
 	}
 	sigaction(SIGTERM, &action, NULL);
@@ -219,6 +258,6 @@ int main(int argc, char **argv)
 	target.binary = argv[2];
 	if (target_find(&target, argv + 3))
 		return 1;
-	return strcmp(argv[1], "textbook") ? run_empty(argv[1], &target)
-					   : run_textbook(&target, argv[3]);
+	return strcmp(mode->name, "textbook") ? run_step(mode, &target)
+					      : run_textbook(&target, argv[3]);
 }

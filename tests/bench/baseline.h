@@ -12,4 +12,6 @@ struct removal {
 	__s32 vsize;
 };
 
+#define RECORD_BYTES 128 /* of coretapd's record of a removal */
+
 #endif

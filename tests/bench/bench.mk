@@ -1,5 +1,5 @@
 # The programs of `make bench`; included by the main Makefile.
-BENCH = $(addprefix $(BUILD)/bench/,baseline receiver client)
+BENCH = $(addprefix $(BUILD)/bench/,baseline receiver client bare)
 
 $(BUILD)/bench/baseline.bpf.o: tests/bench/baseline.bpf.c tests/bench/baseline.h
 	@mkdir -p $(@D)
@@ -20,6 +20,10 @@ $(BUILD)/bench/receiver: $(call objects,tests/bench/receiver.c tests/bench/envel
 	$(CC) $(ALL_LDFLAGS) $^ -o $@ -lzmq
 
 $(BUILD)/bench/client: $(call objects,tests/bench/client.c) $(BUILD)/libcoretap.a
+	@mkdir -p $(@D)
+	$(CC) $(ALL_LDFLAGS) $^ -o $@ -lzmq -lmsgpackc
+
+$(BUILD)/bench/bare: $(call objects,tests/bench/bare.c)
 	@mkdir -p $(@D)
 	$(CC) $(ALL_LDFLAGS) $^ -o $@ -lzmq -lmsgpackc
 

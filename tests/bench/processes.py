@@ -12,7 +12,7 @@ import tempfile
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
-from harness import FAKE_NODE, PLAIN, Bridge, tool
+from harness import FAKE_NODE, PLAIN, Bridge
 
 # coretapd lets reconnecting subscribers in for 250 ms before it looks at its rings.
 SETTLE_S = 0.5
@@ -25,14 +25,6 @@ UNTRACED = shutil.copy(FAKE_NODE, os.path.join(_directory.name, "untraced"))
 
 def program(name):
     return os.path.join(PLAIN, "bench", name)
-
-
-_HELP = subprocess.run([tool("coretapd", False), "--help"], capture_output=True, text=True).stdout
-
-
-def has_option(option):
-    """Whether this coretapd knows --OPTION."""
-    return f"--{option} " in _HELP
 
 
 @functools.lru_cache(maxsize=None)
@@ -168,16 +160,47 @@ def bpftrace(_probes):
 
 
 # Tests make do with small journals; here they are what a user gets.
-JOURNAL = ("--journal-low", "384M", "--journal-high", "128M") if has_option("journal") else ()
+JOURNAL = ("--journal-low", "384M", "--journal-high", "128M")
+
+
+def file_system(path):
+    return subprocess.run(["stat", "-f", "-c", "%T", path], capture_output=True, text=True).stdout.strip()
+
+
+# On a usual system /run is in memory; where it is not, the journal gets a place that is.
+RUN_IS_A_DISK = file_system("/run") != "tmpfs"
+
+
+@contextlib.contextmanager
+def in_memory():
+    """A directory in memory, for one journal."""
+    with tempfile.TemporaryDirectory(prefix="coretap-bench-") as directory:
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1G", "tmpfs", directory], check=True)
+        try:
+            yield directory
+        finally:
+            subprocess.run(["umount", directory], check=True)
 
 
 @contextlib.contextmanager
 def coretapd(*args):
-    if "--journal" not in args:
-        args = (*JOURNAL, *args)
-    with Bridge(*args, binary=NODE, sanitized=False) as bridge:
-        time.sleep(SETTLE_S)
-        yield bridge
+    with contextlib.ExitStack() as stack:
+        if not any(a.startswith("--journal") for a in args):
+            place = ("--journal", stack.enter_context(in_memory())) if RUN_IS_A_DISK else ()
+            args = (*place, *JOURNAL, *args)
+        with Bridge(*args, binary=NODE, sanitized=False) as bridge:
+            time.sleep(SETTLE_S)
+            yield bridge
+
+
+def bare(rate, count):
+    """tests/bench/bare and a receiver: what the receiver saw of messages of one event."""
+    endpoint = f"ipc://{_directory.name}/bare.sock"
+    sender = subprocess.Popen([program("bare"), str(rate), str(count), endpoint])
+    receiver = subprocess.run([program("receiver"), "--count", str(count), "--latency", endpoint],
+                              capture_output=True, text=True, check=True)
+    sender.wait()
+    return json.loads(receiver.stdout.splitlines()[-1])
 
 
 # ---- what a process costs ----

@@ -69,7 +69,7 @@ class Tail:
     def stop(self):
         if self.process.poll() is None:
             self.process.terminate()
-        self.process.wait(20)
+        self.process.wait(80)
 
     def __enter__(self):
         return self

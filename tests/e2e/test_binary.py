@@ -63,7 +63,7 @@ class Binary(TestCase):
         shutil.copy(self.one, self.path)
         self.assertNotEqual(places(self.one), places(self.two))
 
-    def cp(self, source, seconds=10):
+    def cp(self, source, seconds=40):
         subprocess.run(["cp", source, self.path], check=True, timeout=seconds)
         self.assertEqual(digest(self.path), digest(source))
 
@@ -113,7 +113,7 @@ class Binary(TestCase):
                 start = time.monotonic()
                 fd = os.open(self.path, os.O_WRONLY)
                 left = links(bridge)
-                self.assertLess(time.monotonic() - start, 10)
+                self.assertLess(time.monotonic() - start, 40)  # not the kernel's 45 s
                 self.assertEqual(left, [])
                 time.sleep(0.5)
                 self.assertEqual(links(bridge), [], "attached while the file is being written")
@@ -131,7 +131,7 @@ class Binary(TestCase):
                 self.assertIsNone(writer.poll())
                 self.assertEqual(digest(self.path), digest(self.one))
                 bridge.send(signal.SIGCONT)
-                self.assertEqual(writer.wait(10), 0)
+                self.assertEqual(writer.wait(40), 0)
             self.assertEqual(digest(self.path), digest(self.two))
             self.runs_right()
             wait_until(lambda: links(bridge), 5, "attached again")
@@ -148,8 +148,8 @@ class Binary(TestCase):
                 time.sleep(0.1)
                 start = time.monotonic()
                 bridge.send(signal.SIGCONT)
-                self.assertEqual(writer.wait(10), 0)
-                self.assertLess(time.monotonic() - start, 5)
+                self.assertEqual(writer.wait(40), 0)
+                self.assertLess(time.monotonic() - start, 40)
             self.runs_right()
             sub.wait_ledger(fired)
             self.assertEqual(sub.lost, {})
@@ -224,12 +224,12 @@ class Binary(TestCase):
         with Bridge(binary=self.path) as bridge, Subscriber(bridge) as sub:
             sub.wait_status()
             self.cp("/bin/true")
-            subprocess.run([self.path], check=True, timeout=5)
+            subprocess.run([self.path], check=True, timeout=20)
             wait_until(lambda: "error" in bridge.log(), 5, "a line about it")
             start = time.monotonic()
             with open(self.path, "w") as f:
                 f.write("no program at all\n")
-            self.assertLess(time.monotonic() - start, 10, "a writer was held up")
+            self.assertLess(time.monotonic() - start, 40, "a writer was held up")
             time.sleep(0.3)
             self.assertEqual(links(bridge), [])
             self.cp(self.two)

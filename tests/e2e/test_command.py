@@ -11,7 +11,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
@@ -23,7 +22,7 @@ README = os.path.join(ROOT, "clients", "c", "README.md")
 NOBODY = 65534
 
 
-def coretap(*args, timeout=30, **keywords):
+def coretap(*args, timeout=120, **keywords):
     return subprocess.run([tool("coretap"), *map(str, args)], capture_output=True, text=True,
                           timeout=timeout, **keywords)
 
@@ -54,7 +53,12 @@ class Running:
     def log(self):
         return self.read(self.errors)
 
-    def stop(self, number=signal.SIGINT, seconds=10):
+    def waits_for_signals(self):
+        """An interrupt ends it in order from now on."""
+        directory = f"/proc/{self.process.pid}/fd"
+        return any("signalfd" in os.readlink(f"{directory}/{fd}") for fd in os.listdir(directory))
+
+    def stop(self, number=signal.SIGINT, seconds=40):
         if self.process.poll() is None:
             self.process.send_signal(number)
         return self.process.wait(seconds)
@@ -150,7 +154,7 @@ class Usage(CommandCase):
         for when in ("90s", "10m", "2h", "1d", "1.5h", "500ms", "15", "oldest", "2024-02-29",
                      "2024-02-29T12:30", "2024-02-29T12:30:15Z", "2024-02-29 12:30:15+01:00"):
             running = self.run_command("tail", "--since", when, "--address", "ipc:///nowhere")
-            time.sleep(0.1)
+            wait_until(lambda: running.waits_for_signals() or running.process.poll() is not None, 20, when)
             self.assertEqual(running.stop(), 0, running.log())
 
     def test_probes(self):
@@ -215,8 +219,8 @@ class Streams(CommandCase):
             self.assertTrue(head.stdout.readline().startswith(b"{"))
             head.stdout.close()
             fired = node.finish()
-        self.assertEqual(head.wait(10), 0)
-        self.assertEqual(evictions.process.wait(10), 0)
+        self.assertEqual(head.wait(40), 0)
+        self.assertEqual(evictions.process.wait(40), 0)
         lists = json_lines("\n".join(evictions.lines()))
         self.assertEqual([len(e["txids"]) for e in lists], [txs - 2] * 2)
         wait_until(lambda: sum(e["topic"] != "bridge.status" for e in tail.events()) >=
@@ -231,7 +235,7 @@ class Streams(CommandCase):
         while select.select([terminal], [], [], 2)[0] and text.count(b"\n") < 2:
             text += os.read(terminal, 65536)
         shown.send_signal(signal.SIGINT)
-        self.assertEqual(shown.wait(5), 0)
+        self.assertEqual(shown.wait(20), 0)
         os.close(terminal)
         self.assertEqual(text.count(b"validation.block_connected"), 2)
         self.assertIn(b"\x1b[", text)
@@ -244,7 +248,7 @@ class Streams(CommandCase):
             node.finish()
             time.sleep(0.3)
             result = subprocess.run([tool("coretap"), "tail", "--since", "oldest", *self.address],
-                                    stdout=full, stderr=subprocess.PIPE, text=True, timeout=10)
+                                    stdout=full, stderr=subprocess.PIPE, text=True, timeout=40)
         self.assertEqual(result.returncode, 1)
         self.assertIn("standard output: No space left", result.stderr)
 
@@ -280,7 +284,7 @@ class Streams(CommandCase):
         bridge.stop()
         wait_until(lambda: "stopped; waiting" in tail.log(), 5, "the end")
         again = self.bridge(port=bridge.port, name=bridge.name)
-        wait_until(lambda: "connected to coretapd" in tail.log(), 5, "the return")
+        wait_until(lambda: "connected to coretapd" in tail.log() and "began a new run" in tail.log(), 20, "the return")
         self.assertEqual(tail.stop(), 0)
         kinds = [n["notice"] for n in json_lines("\n".join(tail.lines()))
                  if n.get("notice") and n["socket"] == "low"]
@@ -359,7 +363,7 @@ class Watch(CommandCase):
         with FakeNode("burst", 20000, "--wait", "--start-delay", 300) as node:
             node.finish()
         bridge.send(signal.SIGCONT)
-        self.assertEqual(watch.process.wait(30), 13, watch.log())
+        self.assertEqual(watch.process.wait(120), 13, watch.log())
         self.assertEqual(json_lines(watch.lines()[-1])[0]["why"], "events were lost")
 
 
@@ -387,7 +391,7 @@ class Recordings(CommandCase):
         self.address = ("--address", f"tcp://127.0.0.1:{port}")
         tail = self.run_command("tail", "--json", *self.address)
         player = self.run_command("play", recording, "--port", port, *args)
-        self.assertEqual(player.process.wait(60), 0, player.log())
+        self.assertEqual(player.process.wait(240), 0, player.log())
         wait_until(lambda: tail.log().count("stopped; waiting") == 2, 5, "the end of both sockets")
         tail.stop()
         played = tail.events()
@@ -492,7 +496,7 @@ class Recordings(CommandCase):
         recorder = self.run_command("record", recording, "--since", "oldest", *self.address)
         with FakeNode("burst", 50000, "--wait", "--start-delay", 300) as node:
             node.finish()
-        self.assertEqual(recorder.process.wait(30), 1)
+        self.assertEqual(recorder.process.wait(120), 1)
         errors = recorder.log().splitlines()
         self.assertEqual(len(errors), 1, errors)
         self.assertIn("No space left", errors[0])
@@ -506,7 +510,7 @@ class Recordings(CommandCase):
         player = subprocess.Popen([tool("coretap"), "play", recording, "--fast", "--port",
                                    str(free_port())], stderr=end)
         os.close(end)
-        self.assertEqual(player.wait(20), 0)
+        self.assertEqual(player.wait(80), 0)
         self.assertIn(b"100 %", os.read(terminal, 65536))
         os.close(terminal)
 

@@ -5,17 +5,16 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
-from harness import FAKE_NODE, Bridge, FakeNode, Subscriber, TestCase, free_port, main, need_root, tool, wait_until
+from harness import FAKE_NODE, Bridge, FakeNode, Subscriber, TestCase, free_port, main, need_root, tool
 
 USAGE = 2
 COMMANDS = {"config", "check", "detach", "version", "help"}
 
 
 def run(*args):
-    done = subprocess.run([tool("coretapd"), *map(str, args)], capture_output=True, text=True, timeout=20)
+    done = subprocess.run([tool("coretapd"), *map(str, args)], capture_output=True, text=True, timeout=80)
     return done.returncode, done.stderr.splitlines(), done.stdout
 
 
@@ -161,7 +160,7 @@ log-level: debug
         need_root()
         binary = shutil.copy(FAKE_NODE, os.path.join(self.directory, "node"))
         port, name = free_port(), f"t{os.getpid()}-c"
-        self.write(f"""
+        self.write("""
 pid-file: /nonexistent
 binary: /nonexistent
 name: from-the-file

@@ -13,7 +13,7 @@ import tempfile
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
 from harness import FAKE_NODE, ROOT, TestCase, bpf_alive, bpf_ids, free_port, main, wait_until
-from machine import Machine, base
+from machine import Machine
 from test_package import build
 
 RECIPE = os.path.join(ROOT, "bridge", "container")
@@ -147,8 +147,8 @@ class Container(TestCase):
         self.assertIn("NoNewPrivs:\t1", status)
         subscriber = self.subscriber(4)
         self.processes.append(subscriber)
-        out, errors = subscriber.communicate(timeout=60)
-        ledger = json.loads(node.communicate(timeout=30)[0].splitlines()[-1])
+        out, errors = subscriber.communicate(timeout=240)
+        ledger = json.loads(node.communicate(timeout=120)[0].splitlines()[-1])
         lists = [event for event in map(json.loads, out.splitlines()) if "notice" not in event]
         self.assertEqual(len(lists), 4, errors)
         self.assertEqual(sum(len(event["txids"]) for event in lists), 1200)
@@ -165,9 +165,9 @@ class Container(TestCase):
         bridge, log = self.start()
         self.assertIn("going on where the last", log)
         os.kill(self.nodes[-1], signal.SIGTERM)
-        node.communicate(timeout=20)
+        node.communicate(timeout=80)
         bridge.terminate()
-        self.assertEqual(bridge.wait(20), 0)
+        self.assertEqual(bridge.wait(80), 0)
         self.image.run("/usr/sbin/coretapd", "--detach", "--name", "main")
         wait_until(lambda: not bpf_alive(ids), 10, "the kernel to forget")
 

@@ -10,7 +10,7 @@ import tempfile
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
-from harness import (FAKE_NODE, ROOT, Bridge, FakeNode, Subscriber, TestCase, bpf_alive, bpf_ids,
+from harness import (FAKE_NODE, ROOT, Bridge, FakeNode, Subscriber, TestCase, bpf_alive,
                      free_port, main, need_root, semaphores, tool, wait_until)
 from replay import CompleteSubscriber
 
@@ -175,10 +175,15 @@ def compile_text(directory, text, name, *flags, compiler="gcc"):
     return path
 
 
+def coretap(*args):
+    return subprocess.run([tool("coretap"), *args], check=True, capture_output=True, text=True,
+                          timeout=80).stdout
+
+
 def refused(*args):
     """Exit code and error lines of a coretapd that is not to start."""
     result = subprocess.run([tool("coretapd"), "--check", *args], capture_output=True, text=True,
-                            timeout=60)
+                            timeout=240)
     return result.returncode, [line for line in result.stderr.splitlines() if "error" in line]
 
 
@@ -198,7 +203,7 @@ class Custom(TestCase):
         return Bridge("--tracepoints", self.yaml, *args, binary=self.kettle, **kwargs)
 
     def run_kettle(self, *args):
-        subprocess.run([self.kettle, *map(str, args)], check=True, timeout=120)
+        subprocess.run([self.kettle, *map(str, args)], check=True, timeout=480)
 
     def ask(self, bridge, op):
         with zmq.Context() as context, context.socket(zmq.REQ) as socket:
@@ -222,7 +227,7 @@ class Custom(TestCase):
             self.assertEqual(list(event)[:2], ["time_us", "duration_ns"])
             self.assertGreaterEqual(event["duration_ns"], 1000 * us)
         median = sorted(e["duration_ns"] for e in brewed)[rounds // 2]
-        self.assertLess(median, 1000 * us + 50_000_000)  # the machine may be busy
+        self.assertLess(median, 1000 * us + 1_000_000_000)  # the machine may be busy
 
     # ---- a program that is no Bitcoin Core ----
 
@@ -244,7 +249,7 @@ class Custom(TestCase):
                 sub.wait_ledger({"kettle.boiled": 20, "kettle.brew": 20})
                 self.check_boil(sub, 20)
                 self.check_stream(sub)
-                self.assertEqual(reader.wait(20), 0)
+                self.assertEqual(reader.wait(80), 0)
                 status = wait_until(lambda: (s := sub.status("low")) and
                                     s["heads"].get("kettle.brew") == 20 and s, 5, "status")
                 for topic in ("kettle.boiled", "kettle.brew"):
@@ -262,13 +267,19 @@ class Custom(TestCase):
         finally:
             reader.kill()
             python.terminate()
-            printed, _ = python.communicate(timeout=20)
+            printed, _ = python.communicate(timeout=80)
             out.close()
         topics = collections.Counter(topic for line in printed.splitlines()
                                      for topic in ("kettle.boiled", "kettle.brew") if topic in line)
         self.assertEqual(topics, {"kettle.boiled": 20, "kettle.brew": 20}, printed)
 
     def check_answers(self, bridge):
+        listed = json.loads(coretap("topics", "--json", "--address", f"tcp://127.0.0.1:{bridge.port}"))
+        self.assertEqual(listed["events"][-2:], self.ask(bridge, "catalogue")["events"][-2:])
+        self.assertEqual([e["topic"] for e in listed["events"]],
+                         [e["topic"] for e in self.ask(bridge, "catalogue")["events"]])
+        self.assertRegex(coretap("topics", "kettle", "--address", f"tcp://127.0.0.1:{bridge.port}"),
+                         r"(?m)^kettle\.brew +\S+ .*\n( .*\n)* +cups +int ")
         probes = self.ask(bridge, "hello")["probes"]
         self.assertEqual(probes["kettle.brew"], {
             "state": "ok", "sites": ["-8@duration -4@arg1 1@arg2 8@arg3 -2@arg4 8@arg5 -8@arg6 "
@@ -334,7 +345,7 @@ class Custom(TestCase):
                 wait_until(lambda: not any(semaphores(process.pid, self.kettle).values()), 10)
                 wait_until(lambda: not bpf_alive(ids), 10, "nothing left in the kernel")
                 # The call that was under way returns where it came from.
-                self.assertEqual(process.wait(20), 0)
+                self.assertEqual(process.wait(80), 0)
 
     # ---- functions ----
 
@@ -386,7 +397,7 @@ class Custom(TestCase):
             time.sleep(0.3)
             with self.bridge() as bridge, Subscriber(bridge) as sub:
                 sub.wait_status()
-                process.wait(20)
+                process.wait(80)
                 sub.wait_count("kettle.brew", 2)
                 self.assertEqual([e["cups"] for e in sub.of("kettle.brew")], [1, 2])
                 wait_until(lambda: (s := sub.status("low")) and s["heads"]["kettle.brew"] == 2, 5)
@@ -452,7 +463,7 @@ functions:
         path = declare(self.directory, KETTLE_YAML + "  - {function: pour, topic: kettle.pour}\n")
         with Bridge("--tracepoints", path, binary=self.kettle) as bridge, Subscriber(bridge) as sub:
             sub.wait_status()
-            self.assertIn(f'has no function "pour"', bridge.log())
+            self.assertIn('has no function "pour"', bridge.log())
             self.run_kettle("boil", 3)
             sub.wait_ledger({"kettle.brew": 3})
             self.assertEqual(self.ask(bridge, "hello")["probes"]["kettle.pour"],

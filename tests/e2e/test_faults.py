@@ -3,6 +3,7 @@ hash of zeros or an empty text that nobody passed. Probes at several sites."""
 import json
 import os
 import sys
+import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
 from harness import Bridge, FakeNode, Subscriber, TestCase, main, wait_until
@@ -96,6 +97,28 @@ class Faults(TestCase):
     def test_without_anything(self):
         pairs = self.fire(["faults"], "--without", "sleepable,multi,tai")
         self.check_right_or_nil(pairs)
+
+    def test_each_fallback(self):
+        """What an older kernel lacks, one by one and all: the program loads, and says what it does
+        with; every firing arrives, at the time when it was."""
+        used = {"multi": "perf links, sleepable, TAI clock", "sleepable": "uprobe_multi, plain, TAI clock",
+                "tai": "uprobe_multi, sleepable, boot clock", "dynptr": "uprobe_multi, sleepable, TAI clock",
+                "multi,sleepable,tai,dynptr": "perf links, plain, boot clock"}
+        for without, description in used.items():
+            with self.subTest(without), \
+                    Bridge("--only", "mempool.removed", "--without", without) as bridge, \
+                    Subscriber(bridge) as sub:
+                sub.wait_status()
+                self.assertIn(f"attached ({description})", bridge.log())
+                since = time.time_ns() // 1000
+                with FakeNode("burst", 300, "--reason", "expiry", "--wait", "--start-delay", 300) as node:
+                    fired = node.finish()
+                sub.wait_ledger(fired)
+                until = time.time_ns() // 1000
+                self.check_account(sub, {"mempool.removed": 300})
+                times = [e["time_us"] for e in sub.of("mempool.removed")]
+                self.assertEqual([t for t in times if not since <= t <= until], [])
+                self.assertEqual(times, sorted(times))
 
     def test_perf_links(self):
         pairs = self.fire(["faults"], "--without", "multi")

@@ -302,7 +302,7 @@ class RecycledNumber(Case):
                 again = spawn_as(node.pid, binary, "burst", "300", "--wait", "--hold")
                 try:
                     bridge.send(signal.SIGCONT)
-                    self.assertEqual(bridge.process.wait(10), 0)
+                    self.assertEqual(bridge.process.wait(40), 0)
                 finally:
                     end(again)
                 self.assertLessEqual(len(sub.of("node.started")), 1)

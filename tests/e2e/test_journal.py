@@ -48,7 +48,7 @@ class JournalCase(TestCase):
                       **keywords)
 
     def replay(self):
-        return Replay(self.context, f"tcp://127.0.0.1:{self.port + 2}", 2000)
+        return Replay(self.context, f"tcp://127.0.0.1:{self.port + 2}", 8000)
 
     def burst(self, sub, count=EVENTS, *args):
         with FakeNode("burst", count, "--wait", *args) as node:

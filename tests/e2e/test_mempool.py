@@ -30,7 +30,7 @@ class Mirror:
         wait_until(lambda: self.lines().count("ready") >= count, 60, "a status at the mirror")
 
     def finish(self):
-        code = self.process.wait(20)
+        code = self.process.wait(80)
         if code:
             raise AssertionError(f"mirror ended with {code}: {self.lines()[-1]}")
         return [line for line in self.lines() if line and line != "ready"]

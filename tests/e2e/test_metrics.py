@@ -5,7 +5,6 @@ import json
 import os
 import re
 import shutil
-import signal
 import socket
 import subprocess
 import sys
@@ -23,7 +22,7 @@ MONITORING = os.path.join(ROOT, "bridge", "monitoring")
 SAMPLE = re.compile(r'([a-zA-Z_:][a-zA-Z0-9_:]*)(\{((?:[a-z_]+="(?:[^"\\\n]|\\["\\n])*",?)*)\})? (\S+)')
 
 
-def get(port, path="/metrics", method="GET", seconds=10):
+def get(port, path="/metrics", method="GET", seconds=40):
     """Status and text of an answer."""
     request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", method=method)
     try:
@@ -168,6 +167,7 @@ class Metrics(Case):
                 while sub.count.get("net.inbound_message", 0) < 50000:
                     series.append(set(self.scrape()))
                     time.sleep(0.1)
+                self.assertEqual(set(sub.count), {"net.inbound_message", "node.started"})
                 status, text = get(self.http)
                 node.stop()
             after = parse(text)
@@ -189,7 +189,7 @@ class Metrics(Case):
             self.check_promtool(get(self.http)[1])
 
     def test_health(self):
-        with self.bridge() as bridge:
+        with self.bridge():
             status, text = get(self.http, "/healthz")
             self.assertEqual(status, 503)
             self.assertIn("no process", text)
@@ -275,7 +275,7 @@ class Metrics(Case):
         def run(*args):
             done = subprocess.run([tool("coretapd"), "--binary", self.binary, "--journal", "none", "--port",
                                    str(free_port()), "--name", f"t{os.getpid()}", *args],
-                                  stderr=subprocess.PIPE, text=True, timeout=20)
+                                  stderr=subprocess.PIPE, text=True, timeout=80)
             shutil.rmtree(f"/run/coretap/t{os.getpid()}", ignore_errors=True)
             return done.returncode, done.stderr
         for bad in ("9332", "127.0.0.1", "127.0.0.1:0", "127.0.0.1:65536", "127.0.0.1:x", "host:1", ":1",
@@ -293,7 +293,7 @@ class Metrics(Case):
             code, text = run("--metrics", f"127.0.0.1:{self.http}")
             self.assertEqual(code, 5, text)
         with Bridge("--metrics", f"[::1]:{self.http}", binary=self.binary):
-            with urllib.request.urlopen(f"http://[::1]:{self.http}/metrics", timeout=5) as answer:
+            with urllib.request.urlopen(f"http://[::1]:{self.http}/metrics", timeout=20) as answer:
                 parse(answer.read().decode())
 
 
@@ -324,7 +324,27 @@ class Monitoring(Case):
             panels = json.load(f)["panels"]
         places = [(p["gridPos"]["x"], p["gridPos"]["y"]) for p in panels]
         self.assertEqual(len(places), len(set(places)))
+
+    def test_dashboard(self):
+        """As Grafana reads it; what is in its queries Prometheus has to understand."""
+        with open(os.path.join(MONITORING, "dashboard.json")) as f:
+            dashboard = json.load(f)
+        self.assertGreaterEqual(dashboard["schemaVersion"], 36)  # data sources by type and uid
+        self.assertTrue(dashboard["uid"] and dashboard["title"])
+        variables = {v["name"]: v for v in dashboard["templating"]["list"]}
+        self.assertEqual((variables["datasource"]["type"], variables["datasource"]["query"]), ("datasource", "prometheus"))
+        panels = dashboard["panels"]
         self.assertEqual(len({p["id"] for p in panels}), len(panels))
+        for panel in panels:
+            place = panel["gridPos"]
+            self.assertTrue(panel["title"] and place["w"] > 0 and place["h"] > 0, panel["title"])
+            self.assertLessEqual(place["x"] + place["w"], 24, panel["title"])
+            self.assertEqual(panel["type"] == "row", not panel.get("targets"), panel["title"])
+            if panel["type"] != "row":
+                self.assertEqual(panel["datasource"], {"type": "prometheus", "uid": "${datasource}"}, panel["title"])
+                self.assertEqual(len({t["refId"] for t in panel["targets"]}), len(panel["targets"]), panel["title"])
+        used = set(re.findall(r"\$\{?([a-z_]+)", json.dumps(panels))) - {"__rate_interval"}
+        self.assertLessEqual(used, set(variables))
 
     def test_prometheus_and_alertmanager(self):
         """Scraped, evaluated, delivered: the rules as they are, only waiting shorter."""
@@ -376,7 +396,7 @@ receivers: [{{name: test, webhook_configs: [{{url: "http://127.0.0.1:{web}/", se
         def query(expression):
             url = f"http://127.0.0.1:{prometheus}/api/v1/query?query=" + urllib.request.quote(expression)
             try:
-                with urllib.request.urlopen(url, timeout=5) as answer:
+                with urllib.request.urlopen(url, timeout=20) as answer:
                     return [float(r["value"][1]) for r in json.load(answer)["data"]["result"]]
             except OSError:
                 return []
@@ -395,6 +415,19 @@ receivers: [{{name: test, webhook_configs: [{{url: "http://127.0.0.1:{web}/", se
                 wait_until(lambda: alerts("BitcoinMempoolEvictionWave"), 40, "the wave is told")
                 node.kill()
             wait_until(lambda: alerts("CoretapNodeGone"), 40, "the node's end is told")
+            # Every query of the dashboard, as Grafana would send it: no error, and data behind most.
+            with open(os.path.join(MONITORING, "dashboard.json")) as f:
+                queries = [(p["title"], t["expr"]) for p in json.load(f)["panels"] for t in p.get("targets", ())]
+            empty = []
+            for title, expression in queries:
+                expression = expression.replace("$__rate_interval", "1m").replace("$instance", f"127.0.0.1:{self.http}")
+                status, text = get(prometheus, "/api/v1/query?query=" + urllib.request.quote(expression))
+                self.assertEqual((status, json.loads(text)["status"]), (200, "success"), (title, text))
+                if not json.loads(text)["data"]["result"]:
+                    empty.append(title)
+            # No block was connected, no cache flushed, and no peer came by.
+            self.assertLessEqual(set(empty), {"Height", "Since the last block", "Coins before the last flush",
+                                              "Memory before the last flush", "Opened, by network"})
         wait_until(lambda: alerts("CoretapDown"), 40, "coretapd's end is told")
         wave = alerts("BitcoinMempoolEvictionWave")[0]
         self.assertEqual(wave["labels"]["instance"], f"127.0.0.1:{self.http}")

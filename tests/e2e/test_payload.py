@@ -376,7 +376,7 @@ class Usage(Case):
                 with self.subTest(option=option, value=value[:40]):
                     done = subprocess.run(
                         [tool("coretapd"), "--check", "--binary", FAKE_NODE, option, value],
-                        stderr=subprocess.PIPE, text=True, timeout=20)
+                        stderr=subprocess.PIPE, text=True, timeout=80)
                     self.assertEqual(done.returncode, 2, done.stderr)
                     self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
                     self.assertIn(option[2:], done.stderr)
@@ -388,7 +388,7 @@ class Usage(Case):
                      ("--message-types", "abcdefghijkl,tx")):
             with self.subTest(args=args):
                 code = subprocess.run([tool("coretapd"), "--check", "--binary", FAKE_NODE, *args],
-                                      stderr=subprocess.DEVNULL, timeout=20).returncode
+                                      stderr=subprocess.DEVNULL, timeout=80).returncode
                 self.assertEqual(code, 0)
 
 

@@ -1,5 +1,7 @@
 """Least privilege, closed doors, and what the service manager is told."""
+import asyncio
 import grp
+import json
 import os
 import pwd
 import re
@@ -10,17 +12,23 @@ import stat
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+import urllib.request
 
 import msgpack
 import zmq
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
-from harness import (FAKE_NODE, Bridge, FakeNode, Subscriber, TestCase, bpf_alive, free_port, main, need_root, tool,
-                     wait_until)
+from harness import (FAKE_NODE, ROOT, Bridge, FakeNode, Subscriber, TestCase, bpf_alive, free_port, main, need_node,
+                     need_root, tool, wait_until)
 
-USAGE, PRIVILEGE, ADDRESS = 2, 4, 5
-CAP_SYS_PTRACE, CAP_LEASE, CAP_PERFMON, CAP_BPF = 19, 28, 38, 39
+PYTHON_CLIENT, JAVASCRIPT_CLIENT = (os.path.join(ROOT, "clients", name) for name in ("python", "js"))
+sys.path.insert(0, PYTHON_CLIENT)
+import coretap
+
+USAGE, PRIVILEGE, ADDRESS, NO_NODE = 2, 4, 5, 6
+CAP_DAC_READ_SEARCH, CAP_SYS_PTRACE, CAP_LEASE, CAP_PERFMON, CAP_BPF = 2, 19, 28, 38, 39
 KEPT = 1 << CAP_LEASE | 1 << CAP_PERFMON | 1 << CAP_BPF
 USER = "nobody"
 
@@ -41,7 +49,7 @@ class Case(TestCase):
         name = f"t{os.getpid()}-r"
         done = subprocess.run([tool("coretapd"), "--binary", self.binary, "--journal", "none", "--name", name,
                                "--port", str(free_port()), *map(str, args)],
-                              stderr=subprocess.PIPE, text=True, timeout=20)
+                              stderr=subprocess.PIPE, text=True, timeout=80)
         shutil.rmtree(f"/run/coretap/{name}", ignore_errors=True)
         self.assertEqual(done.returncode, code, done.stderr)
         self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
@@ -149,7 +157,7 @@ class User(Case):
             os.unlink(f"{run}/{name}")
             os.symlink(target, f"{run}/{name}")
         done = subprocess.run([tool("coretapd"), "--binary", self.binary, "--name", first.name, "--user", USER,
-                               "--port", str(free_port())], stderr=subprocess.PIPE, text=True, timeout=20)
+                               "--port", str(free_port())], stderr=subprocess.PIPE, text=True, timeout=80)
         self.assertNotEqual(done.returncode, 0)
         os.unlink(f"{run}/lock")
         with Bridge("--user", USER, binary=self.binary, name=first.name):
@@ -157,12 +165,305 @@ class User(Case):
         self.assertEqual((os.stat(target).st_uid, os.stat(target).st_size, os.stat(target).st_mode & 0o777),
                          (0, 100, 0o600))
 
+    def test_root_gives_up_the_rest(self):
+        """Started as root without --user: in every thread nothing is left but what is argued for, and everything
+        works: journal, pins, restart and upgrade of the node, keys that only root may read, metrics."""
+        for name in ("server", "alice", "eve"):
+            subprocess.run([tool("coretap"), "keygen", self.path(name)], check=True, stdout=subprocess.DEVNULL)
+        clients = shutil.copy(self.path("alice.pub"), self.path("clients"))
+        os.chmod(clients, 0o600)
+        metrics = free_port()
+        args = ("--keep-attached", "--metrics", f"127.0.0.1:{metrics}", "--curve-secret", self.path("server.key"),
+                "--curve-clients", clients)
+        with Bridge(*args, binary=self.binary, keep=True) as first:
+            ipc = f"ipc:///run/coretap/{first.name}"
+            for task in os.listdir(f"/proc/{first.pid}/task"):
+                s = self.status(first.pid, task)
+                kept = KEPT | 1 << CAP_SYS_PTRACE if int(task) == first.pid else 0
+                self.assertEqual([int(s[f"Cap{kind}"], 16) for kind in ("Prm", "Eff", "Bnd", "Inh", "Amb")],
+                                 [kept, kept, kept, 0, 0], (task, s["Name"]))
+                self.assertEqual((s["Uid"].split(), s["NoNewPrivs"]), (["0"] * 4, "1"))
+            with coretap.subscribe("mempool.removed", "node.", address=ipc) as stream:
+                def take(n):
+                    end = time.monotonic() + 20
+                    while n and time.monotonic() < end:
+                        item = stream.next(1)
+                        self.assertNotIn(getattr(item, "kind", ""), ("gap", "lost", "new_run"))
+                        n -= getattr(item, "topic", "") == "mempool.removed"
+                    self.assertEqual(n, 0)
+                for turn in range(2):
+                    with FakeNode("burst", 100, "--wait", "--start-delay", 300, binary=self.binary) as node:
+                        take(100)
+                        node.finish()
+                    os.rename(shutil.copy(FAKE_NODE, self.path("fresh")), self.binary)
+                    wait_until(lambda: first.log().count("attached\n") > turn, 10, "attached again")
+                with open(clients, "a") as f, open(self.path("eve.pub")) as key:
+                    f.write(key.read())
+                first.send(signal.SIGHUP)
+                wait_until(lambda: "2 keys" in first.log(), 5, "keys read again")
+                with urllib.request.urlopen(f"http://127.0.0.1:{metrics}/metrics", timeout=10) as page:
+                    self.assertIn(b'coretap_probe_fired_total{topic="mempool.removed"} 200', page.read())
+                self.assertNotIn("warning", first.log())
+                first.kill()
+                with Bridge(*args, binary=self.binary, name=first.name, port=first.port, keep=True) as second:
+                    self.assertIn("going on where", second.log())
+                    with FakeNode("burst", 100, "--wait", "--start-delay", 300, binary=self.binary) as node:
+                        take(100)
+                        node.finish()
+                    second.stop()
+            with coretap.subscribe("mempool.removed", address=ipc, since="oldest") as stream, \
+                    Bridge(*args[1:], binary=self.binary, name=first.name, port=first.port):
+                # Without --keep-attached nothing stays, not even an empty directory, and not if it is killed.
+                self.assertFalse(os.path.exists(f"/sys/fs/bpf/coretap/{first.name}"))
+                seqs = [stream.next(20).seq for _ in range(300)]
+                self.assertEqual(seqs, [*range(1, 301)])
+
+    def test_no_pins_for_nobody(self):
+        """What is not attached any more does not stay pinned; the next start clears what the user could not."""
+        with FakeNode("burst", 1, "--hold", binary=self.binary) as node, \
+                Bridge("--user", USER, "--keep-attached", "--pid", node.pid, binary=None, keep=True) as first:
+            pins = f"/sys/fs/bpf/coretap/{first.name}"
+            ids = first.bpf_ids()
+            self.assertGreater(len(os.listdir(pins)), 5)
+            node.kill()
+            wait_until(lambda: "detached" in first.log() or not any("link" in n for n in os.listdir(pins)), 10,
+                       "the end of the process")
+            first.stop()
+        wait_until(lambda: not bpf_alive(ids), 10, "BPF objects gone")
+        with Bridge("--user", USER, binary=self.binary, name=first.name):
+            self.assertFalse(os.path.exists(pins))
+
+    def test_what_only_the_node_may_read(self):
+        """A data directory that is closed, as bitcoind makes it: root goes on following, another user says that he
+        cannot. Keys that only root may read are read again all the same, as long as it is the same file."""
+        entry = pwd.getpwnam("daemon")
+        datadir = self.path("data")
+        os.makedirs(datadir)
+        as_owner = ("setpriv", f"--reuid={entry.pw_uid}", f"--regid={entry.pw_gid}", "--clear-groups")
+
+        def node():
+            started = FakeNode("burst", 100, "--wait", "--start-delay", 500, "--hold", binary=self.binary,
+                               prefix=as_owner)
+            wait_until(lambda: os.stat(f"/proc/{started.pid}").st_uid == entry.pw_uid, 5, "setpriv")
+            with open(f"{datadir}/bitcoind.pid", "w") as f:
+                f.write(f"{started.pid}\n")
+            os.chmod(f.name, 0o600)
+            for path in (datadir, f.name):
+                os.chown(path, entry.pw_uid, entry.pw_gid)
+            os.chmod(datadir, 0o700)
+            return started
+        with node() as one, Bridge("--datadir", datadir, binary=None) as bridge, Subscriber(bridge) as sub:
+            kept = KEPT | 1 << CAP_SYS_PTRACE | 1 << CAP_DAC_READ_SEARCH
+            self.assertEqual(int(self.status(bridge.pid)["CapEff"], 16), kept)
+            sub.wait_count("mempool.removed", 100)
+            one.kill()
+            with node():
+                sub.wait_count("mempool.removed", 200)
+        for name in ("server", "alice", "eve"):
+            subprocess.run([tool("coretap"), "keygen", self.path(name)], check=True, stdout=subprocess.DEVNULL)
+        clients = shutil.copy(self.path("alice.pub"), self.path("clients"))
+        os.chmod(clients, 0o600)
+        with node(), Bridge("--datadir", datadir, "--user", USER, "--curve-secret", self.path("server.key"),
+                            "--curve-clients", clients, binary=None) as bridge:
+            self.assertEqual(int(self.status(bridge.pid)["CapEff"], 16), KEPT | 1 << CAP_SYS_PTRACE)
+            self.assertIn(f"{datadir}: cannot be read by this user: the node will not be found again", bridge.log())
+            with open(clients, "a") as f, open(self.path("eve.pub")) as key:
+                f.write(key.read())
+            bridge.send(signal.SIGHUP)
+            wait_until(lambda: "2 keys" in bridge.log(), 5, "keys read again")
+            os.rename(shutil.copy(clients, self.path("other")), clients)
+            os.chmod(clients, 0o600)
+            bridge.send(signal.SIGHUP)
+            wait_until(lambda: f"{clients}: Permission denied" in bridge.log(), 5, "told")
+
     def test_refusals(self):
         self.refused(USAGE, "--user", "no-such-user-here", says=("no-such-user-here",))
         program = shutil.copy(tool("coretapd", sanitized=False), self.path("coretapd"))
         done = subprocess.run(["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", program, "--user",
                                "root", "--binary", self.binary], stderr=subprocess.PIPE, text=True)
         self.assertEqual(done.returncode, PRIVILEGE, done.stderr)
+
+
+class Missing(Case):
+    """As nobody, with all capabilities of the unit but one."""
+    ALL = ("bpf", "perfmon", "sys_ptrace", "lease")
+
+    def start(self, without=(), *args):
+        """Exit code (None: it has attached) and what it said."""
+        entry, name = pwd.getpwnam(USER), f"t{os.getpid()}-m"
+        program = shutil.copy(tool("coretapd", sanitized=False), self.path("coretapd"))
+        os.makedirs(f"/run/coretap/{name}", exist_ok=True)
+        self.addCleanup(shutil.rmtree, f"/run/coretap/{name}", True)
+        os.chown(f"/run/coretap/{name}", entry.pw_uid, entry.pw_gid)
+        capabilities = "-all" + "".join(f",+{c}" for c in self.ALL if c not in without)
+        with open(self.path("log"), "w+") as log:
+            process = subprocess.Popen(
+                ["setpriv", f"--reuid={entry.pw_uid}", f"--regid={entry.pw_gid}", "--clear-groups", "--inh-caps",
+                 capabilities, "--ambient-caps", capabilities, "--bounding-set", capabilities, program, "--name", name,
+                 "--port", str(free_port()), "--journal", "none", *map(str, args)], stderr=log)
+
+            def text():
+                return os.pread(log.fileno(), 10000, 0).decode()
+            wait_until(lambda: process.poll() is not None or "attached (" in text(), 20, "an answer")
+            code = process.poll()
+            if code is None:
+                process.terminate()
+                self.assertEqual(process.wait(20), 0)
+            return code, text()
+
+    def test_each(self):
+        binary = ("--binary", self.binary)
+        code, text = self.start((), *binary)
+        self.assertIsNone(code, text)
+        self.assertNotIn("warning", text)
+        for needed in ("bpf", "perfmon"):
+            code, text = self.start((needed,), *binary)
+            errors = [line for line in text.splitlines() if "error" in line]
+            self.assertEqual((code, len(errors)), (PRIVILEGE, 1), text)
+            self.assertIn(f"missing CAP_{needed.upper()}:", errors[0])
+        for wanted in ("sys_ptrace", "lease"):
+            code, text = self.start((wanted,), *binary)
+            warnings = [line for line in text.splitlines() if "warning" in line]
+            self.assertEqual((code, len(warnings)), (None, 1), text)
+            self.assertIn(f"missing CAP_{wanted.upper()}", warnings[0])
+
+    def test_without_ptrace(self):
+        """Another user's node that is to be found, not named."""
+        with FakeNode("burst", 1, "--hold", binary=self.binary) as node:
+            for selector in ((), ("--pid", node.pid)):
+                code, text = self.start(("sys_ptrace",), *selector)
+                self.assertEqual((code, len(text.splitlines())), (PRIVILEGE, 1), text)
+                self.assertIn("missing CAP_SYS_PTRACE" if not selector else "CAP_SYS_PTRACE is missing", text)
+
+
+class Namespaces(Case):
+    OWN = ("unshare", "--pid", "--fork", "--mount-proc", "--kill-child")
+
+    def test_bridge_in_its_own(self):
+        with Bridge(binary=self.binary, prefix=self.OWN) as bridge:
+            self.assertIn("runs in a pid namespace of its own", bridge.log())
+            self.assertIn("--pid=host", bridge.log())
+            bridge.kill()
+        with Bridge(binary=self.binary) as bridge:
+            self.assertNotIn("warning", bridge.log())
+        done = subprocess.run([*self.OWN, tool("coretap"), "doctor", "--json"], capture_output=True, text=True)
+        self.assertEqual(done.returncode, 1, done.stdout)
+        checks = {c["check"]: c for c in map(json.loads, done.stdout.splitlines())}
+        self.assertEqual(checks["processes"]["state"], "fail")
+
+    def test_number_of_a_container(self):
+        """A PID file in a volume holds the number that the node has in there, which another process has here."""
+        pid_file = self.path("bitcoind.pid")
+        stranger = subprocess.Popen(["sleep", "1000"])
+        self.addCleanup(stranger.wait)
+        self.addCleanup(stranger.kill)
+        counted = ("sh", "-c", 'echo $(($0 - 1)) > /proc/sys/kernel/ns_last_pid; "$@" & wait', str(stranger.pid))
+
+        def node():
+            return FakeNode("burst", 100, "--wait", "--start-delay", 500, "--hold", binary=self.binary,
+                            prefix=(*self.OWN, *counted))
+
+        def children(pid):
+            with open(f"/proc/{pid}/task/{pid}/children") as f:
+                return f.read().split()
+
+        def inner(started):
+            """Its number here, once it runs."""
+            for shell in children(started.pid):
+                for pid in children(shell):
+                    if os.readlink(f"/proc/{pid}/exe") == self.binary:
+                        return int(pid)
+            return None
+
+        def write(when=None):
+            with open(pid_file, "w") as f:
+                f.write(f"{stranger.pid}\n")
+            if when:
+                os.utime(pid_file, (when, when))
+        with node() as one:
+            pid = wait_until(lambda: inner(one), 5, "the node")
+            write()
+            with Bridge("--pid-file", pid_file, binary=None) as bridge, Subscriber(bridge) as sub:
+                sub.wait_count("mempool.removed", 100)
+                self.assertEqual({e.pid for e in sub.of("mempool.removed")}, {pid})
+                one.kill()
+                wait_until(lambda: sub.count.get("node.exited"), 10, "its end")
+                with node() as two:
+                    wait_until(lambda: inner(two), 5, "the next one")
+                    write()
+                    sub.wait_count("mempool.removed", 200)
+                    # Older, or younger, than the node: it is another one's, and the number is no node's.
+                    for when in (1e9, time.time() + 1000):
+                        write(when)
+                        self.assertIn("did not write it", self.refused_file(pid_file))
+
+    def refused_file(self, path):
+        name = f"t{os.getpid()}-n"
+        done = subprocess.run([tool("coretapd"), "--pid-file", path, "--journal", "none", "--name", name, "--port",
+                               str(free_port())], stderr=subprocess.PIPE, text=True, timeout=20)
+        self.assertEqual((done.returncode, len(done.stderr.splitlines())), (NO_NODE, 1), done.stderr)
+        return done.stderr
+
+
+class Doctor(Case):
+    def doctor(self, *args, prefix=()):
+        done = subprocess.run([*prefix, tool("coretap"), "doctor", "--json", *map(str, args)], capture_output=True,
+                              text=True, timeout=60)
+        return done.returncode, {c["check"]: (c["state"], c["text"], c["remedy"])
+                                 for c in map(json.loads, done.stdout.splitlines())}
+
+    def test_service(self):
+        code, checks = self.doctor("--user", USER)
+        self.assertEqual(code, 0, checks)
+        self.assertEqual(checks["service"][0], "ok")
+        self.assertEqual(checks["sockets"][0], "warn")
+        self.assertIn(f"{USER} may not write it", checks["sockets"][1])
+        self.assertIn(f"install -d -o {USER}", checks["pins"][2])
+        for capability, code in (("lease", 0), ("sys_ptrace", 0), ("bpf", PRIVILEGE), ("perfmon", PRIVILEGE)):
+            got, checks = self.doctor("--user", USER, prefix=("setpriv", "--bounding-set", f"-{capability}"))
+            self.assertEqual(got, code, checks)
+            self.assertIn(f"cannot be given CAP_{capability.upper()}", checks["service"][1])
+        code, checks = self.doctor("--user", "no-such-user-here")
+        self.assertEqual((code, checks["user"][0]), (1, "fail"))
+
+    def test_keys_and_doors(self):
+        for name in ("server", "alice", "eve"):
+            subprocess.run([tool("coretap"), "keygen", self.path(name)], check=True, stdout=subprocess.DEVNULL)
+        secret = ("--curve-secret", self.path("server.key"))
+
+        def keys(*args):
+            code, checks = self.doctor(*args)
+            return code, *checks["keys"][:2]
+        self.assertEqual(keys(*secret), (0, "ok", f"--curve-secret {secret[1]}: 1 key"))
+        self.assertEqual(keys(*secret, "--user", USER)[:2], (0, "warn"))
+        os.chmod(secret[1], 0o644)
+        self.assertIn("mode 0644, others may read", keys(*secret)[2])
+        os.chmod(secret[1], 0o600)
+        self.assertEqual(keys("--curve-clients", "/dev/null")[:2], (1, "fail"))
+        self.assertEqual(keys("--curve-clients", "/nonexistent")[:2], (1, "fail"))
+
+        def door(port, *args):
+            return self.doctor("--address", f"tcp://127.0.0.1:{port}", *args)[1]["endpoint"][:2]
+        mine = [("--curve-server", self.path("server.pub"), "--curve-secret", self.path(f"{who}.key"))
+                for who in ("alice", "eve")]
+        with Bridge(*secret, "--curve-clients", self.path("alice.pub"), binary=self.binary) as bridge:
+            address = f"tcp://127.0.0.1:{bridge.port}"
+            self.assertEqual(door(bridge.port), ("ok", f"{address}: demands keys: --curve-server and --curve-secret"))
+            self.assertEqual(door(bridge.port, *mine[0]), ("ok", f"{address}: lets this key in"))
+            self.assertEqual(door(bridge.port, *mine[1])[0], "warn")
+        self.assertEqual(door(bridge.port)[0], "warn")
+        with Bridge(binary=self.binary) as bridge:
+            self.assertEqual(door(bridge.port), ("ok", f"tcp://127.0.0.1:{bridge.port}: open, without keys"))
+        with socket.create_server(("127.0.0.1", 0)) as other:
+            def answer():
+                connection, _ = other.accept()
+                connection.recv(64)
+                connection.send(b"HTTP/1.1 400 Bad Request\r\n" + b"x" * 64)
+                connection.close()
+            thread = threading.Thread(target=answer)
+            thread.start()
+            self.assertIn("no coretapd", door(other.getsockname()[1])[1])
+            thread.join()
 
 
 class Curve(Case):
@@ -282,6 +583,122 @@ class Curve(Case):
             done = tail("--curve-server", "/dev/null", "--curve-secret", self.path("alice.key"))
             self.assertEqual(done.returncode, USAGE)
             self.assertIn("/dev/null", done.stderr)
+
+    def rejected(self, bridge):
+        s = self.connect(0, address=f"ipc:///run/coretap/{bridge.name}/low.sock")
+        while True:
+            self.assertTrue(s.poll(5000))
+            topic, body = s.recv_multipart()
+            if topic == b"bridge.status":
+                return msgpack.unpackb(body)["rejected"]
+
+    def test_python_client(self):
+        """Stream, replay, asyncio, mirror and tools, with keys; a stranger hears nothing, is told so, and is
+        counted."""
+        with Bridge(*self.options(), "--journal-low", "16M", binary=self.binary) as bridge:
+            address = f"tcp://127.0.0.1:{bridge.port}"
+            keys = {"curve_server": self.path("server.pub"), "curve_secret": self.path("alice.key")}
+            strangers = [coretap.subscribe("mempool.", address=address, **how) for how in (
+                {}, {**keys, "curve_secret": self.path("eve.key")}, {**keys, "curve_server": self.path("eve.pub")})]
+            with coretap.subscribe("mempool.removed", address=address, **keys) as stream:
+                with FakeNode("burst", 300, "--wait", "--start-delay", 300, binary=self.binary) as node:
+                    self.assertEqual([next(stream).seq for _ in range(300)], [*range(1, 301)])
+                    node.finish()
+            # All of it once more, through the replay socket.
+            with coretap.subscribe("mempool.removed", address=address, since="oldest", **keys) as stream:
+                self.assertEqual([next(stream).seq for _ in range(300)], [*range(1, 301)])
+
+            async def asynchronous():
+                async with coretap.asubscribe("mempool.removed", address=address, since="oldest", **keys) as stream:
+                    return [(await stream.next(20)).seq for _ in range(300)]
+            self.assertEqual(asyncio.run(asynchronous()), [*range(1, 301)])
+            pool = coretap.Mempool(lambda *_: {}, address=address, **keys)
+            wait_until(lambda: pool.update() or pool.synced, 20, "a mirror")
+            pool.close()
+            over_ipc = coretap.subscribe("bridge.status", address=f"ipc:///run/coretap/{bridge.name}", **keys)
+            self.assertEqual(over_ipc.next(5).topic, "bridge.status")
+            over_ipc.close()
+            for stranger in strangers:
+                notice = stranger.next(10)
+                self.assertEqual((notice.kind, notice.run), ("stale", 0))
+                self.assertIn("knows no key of ours", str(notice))
+                self.assertIsNone(stranger.next(0.2))
+                stranger.close()
+            self.assertGreaterEqual(self.rejected(bridge), 3)
+            options = [f"--{name.replace('_', '-')}={path}" for name, path in keys.items()]
+            for command in ([os.path.join(PYTHON_CLIENT, "tools", "mempool_monitor.py")],
+                            ["-m", "coretap", "tail", "mempool.removed", "--count", "300"]):
+                with subprocess.Popen(["/usr/bin/python3", "-u", *command, "--address", address, "--since", "oldest",
+                                       *options], stdout=subprocess.PIPE, text=True,
+                                      env={**os.environ, "PYTHONPATH": PYTHON_CLIENT}) as running:
+                    lines = [running.stdout.readline() for _ in range(300)]
+                    self.assertIn("removed", lines[-1])
+                    running.terminate()
+        for wrong in ({"curve_server": self.path("server.pub")}, {"curve_secret": self.path("alice.key")},
+                      {**keys, "curve_secret": "/nonexistent"}, {**keys, "curve_secret": "/dev/null"},
+                      {**keys, "curve_server": self.write("~" * 40)}):
+            with self.assertRaises(ValueError):
+                coretap.subscribe(address=address, **wrong)
+
+    def write(self, text):
+        with open(self.path("text"), "w") as f:
+            f.write(text + "\n")
+        return self.path("text")
+
+    def test_javascript_client(self):
+        """The same in JavaScript."""
+        need_node()
+        with Bridge(*self.options(), "--journal-low", "16M", binary=self.binary) as bridge:
+            address = f"tcp://127.0.0.1:{bridge.port}"
+            keys = {"curveServer": self.path("server.pub"), "curveSecret": self.path("alice.key")}
+            with FakeNode("burst", 300, "--wait", "--start-delay", 300, binary=self.binary) as node:
+                node.finish()
+            script = """
+                import { Mempool, subscribe } from "%s/index.js";
+                const [address, keys, eve] = JSON.parse(process.argv[1]);
+                const strangers = [{}, { ...keys, curveSecret: eve + ".key" }, { ...keys, curveServer: eve + ".pub" }]
+                  .map((how) => subscribe("mempool.", { address, ...how }));
+                const tap = subscribe("mempool.removed", { address, since: "oldest", ...keys });
+                const seqs = [];
+                while (seqs.length < 300) seqs.push((await tap.next(20000)).seq);
+                tap.close();
+                const pool = new Mempool({ rpc: { call: async () => ({}) }, address, ...keys });
+                await pool.ready();
+                pool.close();
+                const ipc = subscribe("bridge.status", { address: process.argv[2], ...keys });
+                const status = (await ipc.next(5000)).kind;
+                ipc.close();
+                const heard = [];
+                for (const stranger of strangers) {
+                  const notice = await stranger.next(10000);
+                  heard.push([notice.kind, `${notice}`.includes("knows no key of ours"), await stranger.next(200)]);
+                  stranger.close();
+                }
+                const wrong = [{ curveServer: keys.curveServer }, { curveSecret: keys.curveSecret },
+                  { ...keys, curveSecret: "/nonexistent" }, { ...keys, curveSecret: "/dev/null" },
+                  { ...keys, curveServer: process.argv[3] }].filter((how) => {
+                  try { subscribe({ address, ...how }).close(); } catch (error) { return error instanceof TypeError; }
+                });
+                console.log(JSON.stringify({ seqs, status, heard, wrong: wrong.length }));
+            """ % JAVASCRIPT_CLIENT
+            done = subprocess.run(["node", "--input-type=module", "-e", script, json.dumps(
+                                      [address, keys, self.path("eve")]), f"ipc:///run/coretap/{bridge.name}",
+                                   self.write("~" * 40)], capture_output=True, text=True, timeout=120)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            told = json.loads(done.stdout)
+            self.assertEqual(told, {"seqs": [*range(1, 301)], "status": "status", "heard": [["stale", True, None]] * 3,
+                                    "wrong": 5})
+            self.assertGreaterEqual(self.rejected(bridge), 3)
+
+            def tail(*args):
+                return subprocess.run(["node", os.path.join(JAVASCRIPT_CLIENT, "tail.js"), "mempool.removed", "--json",
+                                       "--count", "300", "--since", "oldest", "--address", address, *args],
+                                      capture_output=True, text=True, timeout=60)
+            done = tail("--curve-server", keys["curveServer"], "--curve-secret", keys["curveSecret"])
+            self.assertEqual((done.returncode, done.stdout.count('"topic":"mempool.removed"')), (0, 300), done.stderr)
+            done = tail("--curve-server", keys["curveServer"])
+            self.assertEqual(done.returncode, USAGE)
+            self.assertIn("belong together", done.stderr)
 
     def test_keygen(self):
         self.assertEqual(os.stat(self.path("server.key")).st_mode & 0o777, 0o600)

@@ -69,11 +69,14 @@ class Time(TestCase):
         for args in ([], ["--without", "tai"]):
             with self.subTest(args=args), Bridge(*args) as bridge, Subscriber(bridge) as sub:
                 sub.wait_status()
+                before = now_us()
                 with FakeNode("burst", 101, "--rate", 100, "--wait") as node:
                     node.finish()
+                after = now_us()
                 sub.wait_count("mempool.removed", 101)
                 times = [e["time_us"] for e in sub.of("mempool.removed")]
-                self.assertAlmostEqual(times[-1] - times[0], 1_000_000, delta=60_000)
+                self.assertGreater(times[-1] - times[0], 1_000_000 - ACCURACY_US)
+                self.assertLess(times[-1] - times[0], after - before)
                 self.assertEqual(times, sorted(times))
 
     def test_derived_events(self):
@@ -87,7 +90,7 @@ class Time(TestCase):
             wait_until(lambda: sub.of("node.exited"), what="node.exited")
             started, exited = sub.of("node.started")[0], sub.of("node.exited")[0]
             self.assertTrue(before - ACCURACY_US < started["time_us"] < after)
-            self.assertLess(abs(exited["time_us"] - after), 500_000)
+            self.assertLess(abs(exited["time_us"] - after), 5_000_000)
             self.assertEqual(sub.of("block.evictions")[-1]["time_us"],
                              sub.of("mempool.removed")[-1]["time_us"])
 
@@ -125,8 +128,8 @@ class Time(TestCase):
             wait_until(lambda: len(sub.statuses) >= count + 4, 6, "four more statuses")
             times = [s["time_us"] for s in sub.statuses[-4:]]
             for earlier, later in zip(times, times[1:]):
-                self.assertAlmostEqual(later - earlier, 1_000_000, delta=300_000)
-            self.assertLess(abs(times[-1] - now_us()), 500_000)
+                self.assertAlmostEqual(later - earlier, 1_000_000, delta=900_000)
+            self.assertLess(abs(times[-1] - now_us()), 5_000_000)
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ def table(text):
 class Once(TestCase):
     def once(self, where, *args):
         return subprocess.run([tool("coretap"), "top", "--once", "--address", where, *args], capture_output=True,
-                              text=True, timeout=60)
+                              text=True, timeout=240)
 
     def test_counters(self):
         """What the node counted itself is what stands there."""
@@ -50,8 +50,8 @@ class Once(TestCase):
             time.sleep(2)
             done = self.once(address(bridge))
         per_second = table(done.stdout)["mempool.removed"][0]
-        self.assertGreater(per_second, 1500)
-        self.assertLess(per_second, 2500)
+        self.assertGreater(per_second, 500)
+        self.assertLess(per_second, 4000)
 
     def test_losses_show(self):
         with Bridge("--ring-low", "4K") as bridge, Subscriber(bridge) as sub:

@@ -131,9 +131,16 @@ static uint64_t burst_coins(struct burst_thread *thread, struct pacer *pacer)
 /* 1 to 12 printable characters, quotes, braces and backslashes among them. */
 static void message_type_make(struct random *random, char type[13])
 {
+	/* What would leave a label, or look like something of coretap's. */
+	static const char *const nasty[] = { "node.exited", "node.started", "\"} 1", "\\",
+					     "\\\"",	    "{a=\"b\"}",    "other", "" };
 	uint64_t len = random_between(random, 1, 12);
 	uint64_t i;
 
+	if (random_between(random, 0, 63) == 0) {
+		strcpy(type, nasty[random_between(random, 0, 7)]);
+		return;
+	}
 	for (i = 0; i < len; i++)
 		type[i] = (char)random_between(random, ' ', '~');
 	type[len] = '\0';

@@ -1,5 +1,4 @@
 /* libFuzzer: any file as a binary with probes. Seeds: small ELF files. */
-#define _GNU_SOURCE 1 /* memfd_create */
 #include "../../bridge/probes.h"
 
 #include <stdlib.h>
@@ -32,6 +31,17 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		    site->semaphore >= size)
 			abort();
 		operands_parse(site->args, &context, out, MAX_ARGS, &unused);
+	}
+	if (!err) {
+		static const char *const names[] = { "main", "f", "Chain::Connect", "" };
+		struct probe_function function;
+
+		for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+			error[0] = '\0';
+			if (!probes_function(&probes, fd, "fuzz", names[i], NULL, &function, error,
+					     sizeof(error)) != (error[0] == '\0'))
+				abort();
+		}
 	}
 	if (!*probes_core(&probes) || strlen(probes.build_id) >= sizeof(probes.build_id))
 		abort();

@@ -27,8 +27,8 @@ static int ready, sent_since;
 
 __attribute__((constructor)) static void killer_open(void)
 {
-	static const char *const names[] = { "", "commit", "committed", "send", "fail-commit",
-					     "fail-put" };
+	static const char *const names[] = { "",     "commit",	    "committed",
+					     "send", "fail-commit", "fail-put" };
 	const char *text = getenv("KILLER");
 	char name[32] = "";
 

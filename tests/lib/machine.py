@@ -16,7 +16,7 @@ from harness import PLAIN, need_root, wait_until
 TOOLS = ("debootstrap", "dpkg-deb", "dh", "fakeroot", "unshare", "nsenter", "chroot", "apt-get")
 # What the packages need, so that installing them wants no network.
 INCLUDED = ("systemd", "libbpf1", "libelf1", "liblmdb0", "libmsgpackc2", "libmicrohttpd12", "libncursesw6", "libyaml-0-2",
-            "libzmq5", "libzmq3-dev", "python3-zmq", "python3-msgpack")
+            "libzmq5", "libzmq3-dev", "python3-zmq", "python3-msgpack", "python3-yaml")
 PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
 
 

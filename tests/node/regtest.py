@@ -287,7 +287,7 @@ class Node:
 
     def start_daemon(self, how="-daemonwait"):
         """Starts it with -daemon or -daemonwait: it goes on in a child of the process started."""
-        subprocess.run(self.command(how), check=True, stdout=subprocess.DEVNULL, timeout=60)
+        subprocess.run(self.command(how), check=True, stdout=subprocess.DEVNULL, timeout=240)
         self.process = None
         self.wait_answer()
         with open(os.path.join(self.chain_directory, "bitcoind.pid")) as file:
@@ -428,7 +428,7 @@ class Peer:
     @classmethod
     def connect(cls, node, handshake=True):
         """Connects to the node: inbound for it."""
-        peer = cls(socket.create_connection(("127.0.0.1", node.port), timeout=20))
+        peer = cls(socket.create_connection(("127.0.0.1", node.port), timeout=80))
         # The node calls the peer by the address it comes from.
         peer.address = "{}:{}".format(*peer.sock.getsockname())
         if handshake:

@@ -30,7 +30,7 @@ class Command:
 
     def finish(self):
         self.process.terminate()
-        return [json.loads(line) for line in self.process.communicate(timeout=10)[0].splitlines()]
+        return [json.loads(line) for line in self.process.communicate(timeout=40)[0].splitlines()]
 
 
 class Blocks(NodeTestCase):

@@ -119,7 +119,7 @@ class Coins(NodeTestCase):
             b = spend([a.coins[2], c[2]], 1000, padding=50)
             from_coinbase = spend(node.coinbase(2), 1000)
             block = node.block_on(txs=[a, b, from_coinbase])
-            with Tap(node) as tap, Peer.connect(node) as peer:
+            with Tap(node) as tap, Peer.connect(node):
                 tap.take()
                 self.assertIsNone(node.submit(block))
                 expected = self.coin_events(node, block.hash)

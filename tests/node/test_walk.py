@@ -219,7 +219,7 @@ class Walk(NodeTestCase):
     def read_up(self, node, mirror):
         mark = marker()
         node.rpc.testmempoolaccept([mark.hex])
-        topic = None
+        topic, events = None, []
         while topic != b"mempool.rejected" or mark.txid not in [e["txid"].hex() for e in events]:
             topic, events = mirror.read()
 

@@ -8,12 +8,12 @@
 static int failures;
 static const char *test_name;
 
-#define CHECK(condition)                                                                           \
-	do {                                                                                       \
-		if (!(condition)) {                                                                \
-			printf("FAIL %s: line %d: %s\n", test_name, __LINE__, #condition);         \
-			failures++;                                                                \
-		}                                                                                  \
+#define CHECK(condition)                                                                   \
+	do {                                                                               \
+		if (!(condition)) {                                                        \
+			printf("FAIL %s: line %d: %s\n", test_name, __LINE__, #condition); \
+			failures++;                                                        \
+		}                                                                          \
 	} while (0)
 
 static const struct event_desc *event_of(const void *arg, size_t i)
@@ -172,12 +172,13 @@ static void test_peers(void)
 static void test_blocks(void)
 {
 	struct counters *c = make();
-	struct value block[] = { nil, number(850000), number(3000), number(7000), number(9),
-				 number(2000000001) };
+	struct value block[] = { nil,	       number(850000), number(3000),
+				 number(7000), number(9),      number(2000000001) };
 
 	test_name = "blocks";
 	counters_event(c, topic("validation.block_connected"), 5, block);
-	CHECK(c->height == 850000 && c->transactions == 3000 && c->inputs == 7000 && c->sigops == 9);
+	CHECK(c->height == 850000 && c->transactions == 3000 && c->inputs == 7000 &&
+	      c->sigops == 9);
 	CHECK(c->last_block_us == 5);
 	CHECK(c->block_connect.buckets[10] == 1 && c->block_connect.sum_ns == 2000000001);
 	block[5] = number(-5);

@@ -656,6 +656,7 @@ static void test_wrong_types(void)
 	expect_refused(KEY_NODE, pack_33, "node: not a label");
 	expect_refused(KEY_RUN, pack_real, "run: not an unsigned integer");
 	expect_refused(KEY_RUN, pack_nil, "run: not an unsigned integer");
+	expect_refused(KEY_RUN, pack_zero, "run: 0 names none");
 	expect_refused(KEY_PID, pack_minus, "pid: not an unsigned integer");
 	expect_refused(KEY_N, NULL, "n: missing");
 	expect_refused(KEY_N, pack_most, "n: positions end beyond 64 bits");

@@ -19,8 +19,9 @@
  *   D     the ring is drained and has been quiet for long, d: for a short time
  *   X     the process has exited        K  the bridge is killed, a successor goes on
  *
- * Expected: for each list <height>:<block>/<conflicts>/<unseen>/<reorg>/<flags>, where the flags are
- * R repeat, C complete, F final; then "|" and the height of each removal by a block, ? = nil. */
+ * Expected: for each list <height>:<block>/<conflicts>/<unseen>/<reorg>/<flags>, where the flags
+ * are R repeat, C complete, F final; then "|" and the height of each removal by a block, ? = nil.
+ */
 static const struct {
 	const char *name, *records, *expected;
 } rows[] = {
@@ -41,7 +42,8 @@ static const struct {
 
 	{ "a loss ends it", "CA:100:4 b L b b", "100:1/0/2/0/F|100 ? ?" },
 	{ "a loss before the end marker", "CA:100:4 b b L a", "100:2/0/1/0/F|100 100" },
-	{ "a loss between blocks", "CA:100:2 b L CB:101:2 b", "100:1/0/0/0/CF 101:1/0/0/0/CF|100 101" },
+	{ "a loss between blocks", "CA:100:2 b L CB:101:2 b",
+	  "100:1/0/0/0/CF 101:1/0/0/0/CF|100 101" },
 	{ "a loss with the next block", "CA:100:3 b L CB:101:2 b",
 	  "100:1/0/1/0/F 101:1/0/0/0/CF|100 101" },
 	{ "a loss that no record told yet", "CA:100:4 b l b b", "100:1/0/2/0/F|100 ? ?" },
@@ -65,7 +67,8 @@ static const struct {
 	{ "exit after an unreadable one", "CA:100:4 B X", "100:1/0/2/0/F|100" },
 
 	{ "reorg", "CA:100:1 CB:101:1 CC:102:1 CD:101:1 CE:102:1 CF:103:1",
-	  "100:0/0/0/0/CF 101:0/0/0/0/CF 102:0/0/0/0/CF 101:0/0/0/2/CF 102:0/0/0/0/CF 103:0/0/0/0/CF|" },
+	  "100:0/0/0/0/CF 101:0/0/0/0/CF 102:0/0/0/0/CF 101:0/0/0/2/CF 102:0/0/0/0/CF "
+	  "103:0/0/0/0/CF|" },
 	{ "reorg of the tip", "CA:100:1 CB:100:1", "100:0/0/0/0/CF 100:0/0/0/1/CF|" },
 	{ "repeat", "CA:100:1 CB:101:1 CA:100:1 CB:101:1 CC:102:1",
 	  "100:0/0/0/0/CF 101:0/0/0/0/CF 100:0/0/0/0/RCF 101:0/0/0/0/RCF 102:0/0/0/0/CF|" },
@@ -82,7 +85,8 @@ static const struct {
 	{ "killed before the first", "CA:100:2 K b", "100:1/0/0/0/CF|100" },
 	{ "killed with conflicts", "CA:100:4 b c K c b K a", "100:2/2/1/0/CF|100 100 100 100" },
 	{ "killed after an unreadable one", "CA:100:3 B K b", "100:2/0/0/0/F|100 100" },
-	{ "killed after the early list", "CA:100:4 b D K D b b", "100:1/0/2/0/ 100:3/0/0/0/CF|100 100 100" },
+	{ "killed after the early list", "CA:100:4 b D K D b b",
+	  "100:1/0/2/0/ 100:3/0/0/0/CF|100 100 100" },
 	{ "killed between blocks", "CA:100:2 b K CB:101:2 b K CA:100:1",
 	  "100:1/0/0/0/CF 101:1/0/0/0/CF 100:0/0/0/0/RCF|100 101" },
 	{ "killed, then a loss", "CA:100:4 b K L b b", "100:1/0/2/0/F|100 ? ?" },
@@ -193,7 +197,8 @@ static void removed(struct story *s, char letter, uint64_t ring_lost)
 	struct value values[MAX_FIELDS] = { { 0 } };
 
 	txid[0] = (uint8_t)++s->n_removals;
-	values[0] = letter == 'B' ? nil : (struct value){ .state = VALUE_SET, .bytes = { txid, 32 } };
+	values[0] =
+		letter == 'B' ? nil : (struct value){ .state = VALUE_SET, .bytes = { txid, 32 } };
 	values[1] = text(letter == 'c' ? "conflict" : letter == 'r' ? "replaced" : "block");
 	if (letter == 'u')
 		values[1] = nil;
@@ -315,7 +320,7 @@ static void test_content(void)
 {
 	static struct story s;
 	struct value v[MAX_FIELDS];
-	const uint8_t (*txids)[32];
+	const uint8_t(*txids)[32];
 	const struct removals *conflicts;
 
 	play(&s, "CA:100:9 b c B c K b");

@@ -1,5 +1,5 @@
-/* Golden frames: what the encoder makes of each event is byte for byte what protocol/golden/ holds, and
- * the decoder makes of that file exactly the JSON beside it. Other clients read the same files.
+/* Golden frames: what the encoder makes of each event is byte for byte what protocol/golden/ holds,
+ * and the decoder makes of that file exactly the JSON beside it. Other clients read the same files.
  * With UPDATE=1 in the environment the files are written instead: look at the difference. */
 #include <dirent.h>
 #include <stdio.h>
@@ -17,7 +17,8 @@ static int failures;
 
 /* Texts that a stranger can choose: quotes, escapes, markup, bytes that are no UTF-8. */
 static const char *const texts[] = {
-	"block", "", "quote\" back\\slash", "\x1b[31mred\n", "caf\xc3\xa9 \xff\xc0\xaf end", "<b>&amp;",
+	"block",    "", "quote\" back\\slash", "\x1b[31mred\n", "caf\xc3\xa9 \xff\xc0\xaf end",
+	"<b>&amp;",
 };
 
 static uint8_t hashes[8][32];
@@ -98,9 +99,9 @@ static void event_body(msgpack_sbuffer *out, const struct event_desc *event)
 	}
 	encode_event(out, event, 1790000000123456, values);
 	for (unsigned int i = 0; i < event->n_fields; i++)
-		values[i].state = event->fields[i].argument && event->fields[i].type != TYPE_SELECT ?
-					  VALUE_NIL :
-					  VALUE_ABSENT;
+		values[i].state = event->fields[i].argument && event->fields[i].type != TYPE_SELECT
+					  ? VALUE_NIL
+					  : VALUE_ABSENT;
 	encode_event(out, event, 0, values);
 	encode_message_end(out, place, 2);
 }

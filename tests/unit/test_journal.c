@@ -1,4 +1,5 @@
-/* journal.c: what is appended is read back byte by byte, within bounds, across opening and closing. */
+/* journal.c: what is appended is read back byte by byte, within bounds, across opening and closing.
+ */
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -175,9 +176,9 @@ static void test_append_and_read(void)
 	struct reading r;
 
 	CHECK(journal_bounds(w->journal, SOCKET_LOW, 7, &first, &last) == -ENOENT);
-	add(w, SOCKET_LOW, 0, 3);  /* 1 */
-	add(w, SOCKET_LOW, 0, 3);  /* 2 */
-	add(w, SOCKET_LOW, 1, 3);  /* 3 */
+	add(w, SOCKET_LOW, 0, 3); /* 1 */
+	add(w, SOCKET_LOW, 0, 3); /* 2 */
+	add(w, SOCKET_LOW, 1, 3); /* 3 */
 	stream_loss(&w->streams[SOCKET_LOW], 0, 5, 10);
 	stream_loss(&w->streams[SOCKET_LOW], 1, 5, 10);
 	add(w, SOCKET_LOW, 0, 20000); /* 4, overflow pages */

@@ -8,12 +8,12 @@
 
 static int failures;
 
-#define CHECK(condition)                                                                           \
-	do {                                                                                       \
-		if (!(condition)) {                                                                \
-			printf("FAIL line %d: %s\n", __LINE__, #condition);                        \
-			failures++;                                                                \
-		}                                                                                  \
+#define CHECK(condition)                                                    \
+	do {                                                                \
+		if (!(condition)) {                                         \
+			printf("FAIL line %d: %s\n", __LINE__, #condition); \
+			failures++;                                         \
+		}                                                           \
 	} while (0)
 
 static char text[1 << 20];
@@ -53,7 +53,8 @@ int main(void)
 	for (int i = 0; i < 1000; i++)
 		say(i);
 	log_error("something else");
-	CHECK(count("refused number") == 10 && strstr(text, "coretapd: warning: refused number 9\n"));
+	CHECK(count("refused number") == 10 &&
+	      strstr(text, "coretapd: warning: refused number 9\n"));
 	CHECK(strstr(text, "coretapd: error: something else\n"));
 	log_tick();
 	CHECK(count("refused") == 0); /* its time is not over */
@@ -72,7 +73,8 @@ int main(void)
 	log_debug("d2");
 	CHECK(count("debug: d2\n") == 1);
 	/* Strangers' bytes. */
-	log_info("%s", "a\x1b[2Jb\nc\xff\xc2\x9b" "d");
+	log_info("%s", "a\x1b[2Jb\nc\xff\xc2\x9b"
+		       "d");
 	CHECK(count("a\\x1b[2Jb\\x0ac\\xff\\xc2\\x9bd\n") == 1);
 	/* Where a line belongs to. */
 	log_prefix("file:3: ");

@@ -34,7 +34,8 @@ help_options() {
 
 if command -v mandoc >/dev/null; then
 	# A warning about the sections that a system's own manuals may not have is none of ours.
-	if mandoc -T lint -W warning bridge/man/*.[1-8] clients/c/man/*.[1-8] >"$work/lint" 2>&1; then
+	if mandoc -T lint -W warning bridge/man/*.[1-8] clients/c/man/*.[1-8] \
+		clients/alerts/*.1 >"$work/lint" 2>&1; then
 		echo "PASS test_man.lint"
 	else
 		echo "FAIL test_man.lint"
@@ -56,6 +57,10 @@ else
 	echo "FAIL test_man.coretap.conf: keys that are no options"
 	fail=1
 fi
+
+man_options <clients/alerts/coretap-alerts.1 >"$work/man"
+clients/alerts/coretap-alerts --help | help_options >"$work/real"
+same test_man.coretap-alerts "coretap-alerts --help"
 
 commands=$("$build/coretap" --help | sed -n 's/^  \([a-z]*\)  .*/\1/p')
 sed -n 's/^\.Ss coretap \([a-z]*\)$/\1/p' clients/c/man/coretap.1 >"$work/man"
@@ -118,6 +123,7 @@ ask_bash coretap record -- >"$work/got-record"
 completes bash
 
 if command -v fish >/dev/null; then
+	# shellcheck disable=SC2016 # fish expands it
 	ask_fish() {
 		HOME=$work XDG_CONFIG_HOME=$work XDG_DATA_HOME=$work fish --no-config -c '
 			source bridge/completions/coretapd.fish

@@ -10,12 +10,12 @@
 static int failures;
 static const char *test_name;
 
-#define CHECK(condition)                                                              \
-	do {                                                                          \
-		if (!(condition)) {                                                   \
+#define CHECK(condition)                                                                   \
+	do {                                                                               \
+		if (!(condition)) {                                                        \
 			printf("FAIL %s: line %d: %s\n", test_name, __LINE__, #condition); \
-			failures++;                                                   \
-		}                                                                     \
+			failures++;                                                        \
+		}                                                                          \
 	} while (0)
 
 enum { ADDED, REMOVED, TOPICS };
@@ -86,7 +86,8 @@ static void expect(const struct stream *s, size_t index, unsigned int topic, uin
 	if (m->topic != topic || m->n != n || m->notices != notices || m->events != events ||
 	    b.n != n || b.seq != seq || b.lost != lost || b.events != events ||
 	    b.has_lost != (lost > 0) || b.v != 1 || b.run != 77 || strcmp(b.node, "label")) {
-		printf("FAIL %s: message %zu is topic %u, n %lu (%u notices), seq %lu, lost %lu, %u events\n",
+		printf("FAIL %s: message %zu is topic %u, n %lu (%u notices), seq %lu, lost %lu, "
+		       "%u events\n",
 		       test_name, index, m->topic, m->n, m->notices, b.seq, b.lost, m->events);
 		failures++;
 	}
@@ -159,7 +160,8 @@ static void test_16_kib(void)
 		CHECK(s.messages[i].len <= MESSAGE_MAX_BYTES || s.messages[i].events == 1);
 		/* None is cut shorter than it must be. */
 		CHECK(i + 1 == s.n_messages || s.messages[i].events == 1 ||
-		      s.messages[i].len + 1100 > MESSAGE_MAX_BYTES || s.messages[i + 1].len > 16000);
+		      s.messages[i].len + 1100 > MESSAGE_MAX_BYTES ||
+		      s.messages[i + 1].len > 16000);
 		events += s.messages[i].events;
 	}
 	CHECK(events == 104 && s.next_n == 105 && s.next_seq[ADDED] == 105);
@@ -173,10 +175,10 @@ static void test_losses(void)
 	struct stream s = open_stream("losses");
 
 	add(&s, ADDED, 5, 0, 3);
-	add(&s, ADDED, 5, 7, 3);    /* 7 lost before it */
-	add(&s, ADDED, 5, 5, 3);    /* an older count, from another thread */
+	add(&s, ADDED, 5, 7, 3); /* 7 lost before it */
+	add(&s, ADDED, 5, 5, 3); /* an older count, from another thread */
 	add(&s, ADDED, 5, 7, 3);
-	add(&s, REMOVED, 5, 2, 3);  /* each topic has its own */
+	add(&s, REMOVED, 5, 2, 3); /* each topic has its own */
 	add(&s, ADDED, 5, 8, 3);
 	stream_flush(&s);
 	CHECK(s.n_messages == 4);
@@ -231,7 +233,8 @@ static void test_notices(void)
 static void test_random(void)
 {
 	struct stream s = open_stream("random sequences");
-	uint64_t next[TOPICS] = { 1, 1 }, count[TOPICS] = { 0 }, told[TOPICS] = { 0 }, n = 1, key = 0;
+	uint64_t next[TOPICS] = { 1, 1 }, count[TOPICS] = { 0 }, told[TOPICS] = { 0 }, n = 1,
+		 key = 0;
 	uint64_t lost[TOPICS] = { 0 };
 
 	srand(1);

@@ -28,8 +28,7 @@ struct subcommand {
 };
 
 extern const struct subcommand command_tail, command_evictions, command_watch, command_record,
-	command_play, command_top, command_topics, command_probes, command_doctor,
-	command_keygen;
+	command_play, command_top, command_topics, command_probes, command_doctor, command_keygen;
 
 /* `coretap: text` on stderr. */
 void complain(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
@@ -80,7 +79,8 @@ struct follow {
 	bool waiting;	/* the user was told that nobody is there */
 	/* Called for events and statuses. Returns whether the event counts. */
 	bool (*handle)(struct follow *follow, const struct coretap_event *event);
-	bool early; /* evictions: lists that are not final too */
+	bool early;	 /* evictions: lists that are not final too */
+	bool json, text; /* what the command line wants on standard output, for output_open */
 
 	const char *curve_server, *curve_secret; /* files of keys, NULL = not encrypted */
 
@@ -102,6 +102,28 @@ struct follow {
 #define KEY_TEXT 40
 bool key_read(const char *path, char key[KEY_TEXT + 1]);
 
+/* The keys of both sides, where the command line has them; else *server is '\0'. Returns EXIT_DONE
+ * or an exit code, after saying why. */
+int follow_keys(const struct follow *follow, char server[KEY_TEXT + 1], char secret[KEY_TEXT + 1]);
+
+/* Of getopt's table: what every subcommand that follows the stream has, and what those with output
+ * have. The letters n, s and p are --count, --since and --position where there are such. */
+#define FOLLOW_OPTIONS                                            \
+	{ "address", required_argument, NULL, 'a' },              \
+		{ "curve-server", required_argument, NULL, 'S' }, \
+	{                                                         \
+		"curve-secret", required_argument, NULL, 'K'      \
+	}
+#define FOLLOW_OUTPUT_OPTIONS                  \
+	{ "json", no_argument, NULL, 'j' },    \
+	{                                      \
+		"text", no_argument, NULL, 't' \
+	}
+
+/* Takes such an option, with its argument in optarg. False when it is another one, or after saying
+ * what is wrong with its argument. */
+bool follow_option(struct follow *follow, int option);
+
 /* Opens follow->tap. Returns EXIT_DONE or an exit code, after saying why. */
 int follow_open(struct follow *follow);
 
@@ -121,8 +143,5 @@ bool parse_duration(const char *what, const char *text, uint64_t *microseconds);
 bool parse_since(const char *text, uint64_t *time_us);
 
 uint64_t clock_us(void); /* Unix microseconds */
-
-/* Parses the argument of --count. False when it is no number above 0. */
-bool parse_count(const char *text, uint64_t *count);
 
 #endif

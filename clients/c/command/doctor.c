@@ -17,27 +17,12 @@
 #include <unistd.h>
 
 #include "../../../bridge/probes.h"
-#include "command.h"
+#include "doctor.h"
 
 #define BPF_FS_MAGIC 0xcafe4a11
+#define INITIAL_PID_NAMESPACE 0xeffffffc
 
-enum verdict {
-	OK,
-	WARN,	   /* coretapd can run, something will be less */
-	FAIL,	   /* it cannot */
-	FORBIDDEN, /* it cannot, for want of a privilege */
-};
-
-struct doctor {
-	struct output out;
-	bool failed, forbidden;
-};
-
-static void tell(struct doctor *doctor, enum verdict verdict, const char *check, const char *remedy,
-		 const char *fmt, ...) __attribute__((format(printf, 5, 6)));
-
-/* One line: what was found, and what to do about it. */
-static void tell(struct doctor *doctor, enum verdict verdict, const char *check, const char *remedy,
+void doctor_tell(struct doctor *doctor, enum verdict verdict, const char *check, const char *remedy,
 		 const char *fmt, ...)
 {
 	static const char *const words[] = { "ok", "warn", "fail", "fail" };
@@ -81,8 +66,7 @@ static void tell(struct doctor *doctor, enum verdict verdict, const char *check,
 		fwrite(json->data, 1, json->length, stdout);
 }
 
-/* The beginning of a small file as text; false when it cannot be read. */
-static bool read_file(const char *path, char *text, size_t size)
+bool doctor_read(const char *path, char *text, size_t size)
 {
 	int fd = open(path, O_RDONLY | O_CLOEXEC);
 	ssize_t n;
@@ -106,29 +90,33 @@ static unsigned int check_kernel(struct doctor *doctor)
 	sscanf(name.release, "%u.%u", &major, &minor);
 	version = major * 1000 + minor;
 	if (version < 5015) {
-		tell(doctor, FAIL, "kernel", "run Linux 5.15 or later",
-		     "Linux %s is older than 5.15: uprobes cannot carry a cookie", name.release);
+		doctor_tell(doctor, FAIL, "kernel", "run Linux 5.15 or later",
+			    "Linux %s is older than 5.15: uprobes cannot carry a cookie",
+			    name.release);
 	} else if (version < 6000) {
-		tell(doctor, WARN, "kernel", "Linux 6.0 or later reads paged-out memory too",
-		     "Linux %s: no sleepable uprobes (6.0), no TAI clock (6.1), no uprobe_multi "
-		     "(6.6)",
-		     name.release);
+		doctor_tell(
+			doctor, WARN, "kernel", "Linux 6.0 or later reads paged-out memory too",
+			"Linux %s: no sleepable uprobes (6.0), no TAI clock (6.1), no uprobe_multi "
+			"(6.6)",
+			name.release);
 	} else if (version < 6001) {
-		tell(doctor, WARN, "kernel",
-		     "Linux 6.1 or later keeps the time right across clock steps",
-		     "Linux %s: sleepable uprobes; no TAI clock (6.1), no uprobe_multi (6.6)",
-		     name.release);
+		doctor_tell(
+			doctor, WARN, "kernel",
+			"Linux 6.1 or later keeps the time right across clock steps",
+			"Linux %s: sleepable uprobes; no TAI clock (6.1), no uprobe_multi (6.6)",
+			name.release);
 	} else if (version < 6006) {
-		tell(doctor, OK, "kernel", NULL,
-		     "Linux %s: sleepable uprobes, TAI clock; no uprobe_multi (6.6), detaching is "
-		     "slower",
-		     name.release);
+		doctor_tell(doctor, OK, "kernel", NULL,
+			    "Linux %s: sleepable uprobes, TAI clock; no uprobe_multi (6.6), "
+			    "detaching is slower",
+			    name.release);
 	} else {
-		tell(doctor, OK, "kernel", NULL,
-		     "Linux %s: sleepable uprobes, TAI clock, uprobe_multi", name.release);
+		doctor_tell(doctor, OK, "kernel", NULL,
+			    "Linux %s: sleepable uprobes, TAI clock, uprobe_multi", name.release);
 	}
 #if !defined(__x86_64__) && !defined(__aarch64__)
-	tell(doctor, FAIL, "machine", "coretapd runs on x86-64 and aarch64", "%s", name.machine);
+	doctor_tell(doctor, FAIL, "machine", "coretapd runs on x86-64 and aarch64", "%s",
+		    name.machine);
 #endif
 	return version;
 }
@@ -136,45 +124,56 @@ static unsigned int check_kernel(struct doctor *doctor)
 static void check_uprobes(struct doctor *doctor)
 {
 	if (!access("/sys/bus/event_source/devices/uprobe/type", F_OK))
-		tell(doctor, OK, "uprobes", NULL, "the kernel has them");
+		doctor_tell(doctor, OK, "uprobes", NULL, "the kernel has them");
 	else
-		tell(doctor, FAIL, "uprobes",
-		     access("/sys/bus/event_source", F_OK)
-			     ? "mount sysfs at /sys"
-			     : "use a kernel built with CONFIG_UPROBE_EVENTS=y and "
-			       "CONFIG_BPF_SYSCALL=y",
-		     "no /sys/bus/event_source/devices/uprobe");
+		doctor_tell(doctor, FAIL, "uprobes",
+			    access("/sys/bus/event_source", F_OK)
+				    ? "mount sysfs at /sys"
+				    : "use a kernel built with CONFIG_UPROBE_EVENTS=y and "
+				      "CONFIG_BPF_SYSCALL=y",
+			    "no /sys/bus/event_source/devices/uprobe");
+}
+
+uint64_t doctor_capabilities(const char *set)
+{
+	char status[8192], *line;
+	size_t len = strlen(set);
+
+	if (!doctor_read("/proc/self/status", status, sizeof(status)))
+		return 0;
+	for (line = strchr(status, '\n'); line; line = strchr(line, '\n'))
+		if (!strncmp(++line, set, len) && line[len] == ':')
+			return strtoull(line + len + 1, NULL, 16);
+	return 0;
 }
 
 static void check_capabilities(struct doctor *doctor)
 {
 	const char *remedy = "start coretapd as root, or through its systemd unit";
-	char status[8192], *line;
-	uint64_t effective;
-
-	if (!read_file("/proc/self/status", status, sizeof(status)) ||
-	    !(line = strstr(status, "\nCapEff:"))) {
-		tell(doctor, WARN, "privileges", "mount proc at /proc",
-		     "cannot read /proc/self/status");
-		return;
-	}
-	effective = strtoull(line + strlen("\nCapEff:"), NULL, 16);
+	uint64_t effective = doctor_capabilities("CapEff");
 
 	/* What CAP_BPF and CAP_PERFMON were split from still stands for both. */
 	bool admin = effective >> CAP_SYS_ADMIN & 1;
 	bool bpf = admin || effective >> CAP_BPF & 1;
 	bool perfmon = admin || effective >> CAP_PERFMON & 1;
 	bool ptrace = effective >> CAP_SYS_PTRACE & 1;
+	bool lease = effective >> CAP_LEASE & 1;
 
 	if (!bpf || !perfmon)
-		tell(doctor, FORBIDDEN, "privileges", remedy, "missing %s%s%s",
-		     bpf ? "" : "CAP_BPF (to load the program)", bpf || perfmon ? "" : ", ",
-		     perfmon ? "" : "CAP_PERFMON (to attach it)");
+		doctor_tell(doctor, FORBIDDEN, "privileges", remedy, "missing %s%s%s",
+			    bpf ? "" : "CAP_BPF (to load the program)", bpf || perfmon ? "" : ", ",
+			    perfmon ? "" : "CAP_PERFMON (to attach it)");
 	else if (!ptrace)
-		tell(doctor, WARN, "privileges", remedy,
-		     "missing CAP_SYS_PTRACE: only nodes of the same user can be looked into");
+		doctor_tell(
+			doctor, WARN, "privileges", remedy,
+			"missing CAP_SYS_PTRACE: only nodes of the same user can be looked into");
+	else if (!lease)
+		doctor_tell(doctor, WARN, "privileges", remedy,
+			    "missing CAP_LEASE: nothing holds back who writes over the node's "
+			    "executable in place");
 	else
-		tell(doctor, OK, "privileges", NULL, "CAP_BPF, CAP_PERFMON and CAP_SYS_PTRACE");
+		doctor_tell(doctor, OK, "privileges", NULL,
+			    "CAP_BPF, CAP_PERFMON, CAP_SYS_PTRACE and CAP_LEASE");
 }
 
 /* Capabilities inside a user namespace mean nothing to bpf(2). */
@@ -183,27 +182,40 @@ static void check_namespace(struct doctor *doctor)
 	char map[128];
 	unsigned long inside = 0, outside = 0, count = 0;
 
-	if (!read_file("/proc/self/uid_map", map, sizeof(map)) ||
+	if (!doctor_read("/proc/self/uid_map", map, sizeof(map)) ||
 	    sscanf(map, "%lu %lu %lu", &inside, &outside, &count) != 3)
 		return;
 	if (inside || outside || count != UINT32_MAX)
-		tell(doctor, FORBIDDEN, "namespace", "start coretapd outside the container",
-		     "inside a user namespace, where the kernel refuses BPF whatever the "
-		     "capabilities");
+		doctor_tell(doctor, FORBIDDEN, "namespace", "start coretapd outside the container",
+			    "inside a user namespace, where the kernel refuses BPF whatever the "
+			    "capabilities");
+}
+
+/* The kernel tells coretapd of processes by their numbers in the initial namespace. */
+static void check_processes(struct doctor *doctor)
+{
+	struct stat st;
+
+	if (!stat("/proc/self/ns/pid", &st) && st.st_ino != INITIAL_PID_NAMESPACE)
+		doctor_tell(doctor, FAIL, "processes",
+			    "run coretapd in the host's pid namespace (docker run --pid=host)",
+			    "in a pid namespace of its own, where no event of the host's arrives");
 }
 
 static void check_lockdown(struct doctor *doctor)
 {
 	char text[128];
 
-	if (!read_file("/sys/kernel/security/lockdown", text, sizeof(text)))
-		tell(doctor, OK, "lockdown", NULL, "none, or not to be seen");
+	if (!doctor_read("/sys/kernel/security/lockdown", text, sizeof(text)))
+		doctor_tell(doctor, OK, "lockdown", NULL, "none, or not to be seen");
 	else if (strstr(text, "[confidentiality]"))
-		tell(doctor, WARN, "lockdown", "boot with lockdown=integrity if attaching fails",
-		     "confidentiality: the kernel may refuse what BPF programs read");
+		doctor_tell(doctor, WARN, "lockdown",
+			    "boot with lockdown=integrity if attaching fails",
+			    "confidentiality: the kernel may refuse what BPF programs read");
 	else
-		tell(doctor, OK, "lockdown", NULL, "%s",
-		     strstr(text, "[integrity]") ? "integrity, which allows tracing" : "none");
+		doctor_tell(doctor, OK, "lockdown", NULL, "%s",
+			    strstr(text, "[integrity]") ? "integrity, which allows tracing"
+							: "none");
 }
 
 static void check_bpffs(struct doctor *doctor)
@@ -211,15 +223,15 @@ static void check_bpffs(struct doctor *doctor)
 	struct statfs fs;
 
 	if (statfs("/sys/fs/bpf", &fs))
-		tell(doctor, WARN, "bpffs",
-		     "mount -t bpf bpf /sys/fs/bpf (needed by --keep-attached only)",
-		     "/sys/fs/bpf: %s", strerror(errno));
+		doctor_tell(doctor, WARN, "bpffs",
+			    "mount -t bpf bpf /sys/fs/bpf (needed by --keep-attached only)",
+			    "/sys/fs/bpf: %s", strerror(errno));
 	else if ((unsigned long)fs.f_type != BPF_FS_MAGIC)
-		tell(doctor, WARN, "bpffs",
-		     "mount -t bpf bpf /sys/fs/bpf (needed by --keep-attached only)",
-		     "not mounted at /sys/fs/bpf");
+		doctor_tell(doctor, WARN, "bpffs",
+			    "mount -t bpf bpf /sys/fs/bpf (needed by --keep-attached only)",
+			    "not mounted at /sys/fs/bpf");
 	else
-		tell(doctor, OK, "bpffs", NULL, "mounted at /sys/fs/bpf");
+		doctor_tell(doctor, OK, "bpffs", NULL, "mounted at /sys/fs/bpf");
 }
 
 static void check_limits(struct doctor *doctor, unsigned int kernel)
@@ -229,15 +241,15 @@ static void check_limits(struct doctor *doctor, unsigned int kernel)
 
 	/* From 5.11 on BPF memory counts for the control group, not for this limit. */
 	if (kernel < 5011 && !getrlimit(RLIMIT_MEMLOCK, &limit) && limit.rlim_cur != RLIM_INFINITY)
-		tell(doctor, FAIL, "memlock", "ulimit -l unlimited", "%ju bytes of locked memory",
-		     (uintmax_t)limit.rlim_cur);
-	if (!read_file("/proc/sys/kernel/perf_event_paranoid", text, sizeof(text)))
-		tell(doctor, WARN, "perf", "use a kernel built with CONFIG_PERF_EVENTS=y",
-		     "no /proc/sys/kernel/perf_event_paranoid");
+		doctor_tell(doctor, FAIL, "memlock", "ulimit -l unlimited",
+			    "%ju bytes of locked memory", (uintmax_t)limit.rlim_cur);
+	if (!doctor_read("/proc/sys/kernel/perf_event_paranoid", text, sizeof(text)))
+		doctor_tell(doctor, WARN, "perf", "use a kernel built with CONFIG_PERF_EVENTS=y",
+			    "no /proc/sys/kernel/perf_event_paranoid");
 	else
-		tell(doctor, OK, "perf", NULL,
-		     "perf_event_paranoid is %d, which does not matter with CAP_PERFMON",
-		     atoi(text));
+		doctor_tell(doctor, OK, "perf", NULL,
+			    "perf_event_paranoid is %d, which does not matter with CAP_PERFMON",
+			    atoi(text));
 }
 
 static void check_run(struct doctor *doctor)
@@ -245,12 +257,12 @@ static void check_run(struct doctor *doctor)
 	const char *directory = access("/run/coretap", F_OK) ? "/run" : "/run/coretap";
 
 	if (!access(directory, W_OK))
-		tell(doctor, OK, "sockets", NULL, "%s can be written", directory);
+		doctor_tell(doctor, OK, "sockets", NULL, "%s can be written", directory);
 	else
-		tell(doctor, geteuid() && errno == EACCES ? FORBIDDEN : FAIL, "sockets",
-		     errno == EROFS ? "mount a tmpfs at /run"
-				    : "start coretapd as root, or through its systemd unit",
-		     "%s: %s", directory, strerror(errno));
+		doctor_tell(doctor, geteuid() && errno == EACCES ? FORBIDDEN : FAIL, "sockets",
+			    errno == EROFS ? "mount a tmpfs at /run"
+					   : "start coretapd as root, or through its systemd unit",
+			    "%s: %s", directory, strerror(errno));
 }
 
 /* Nodes */
@@ -285,7 +297,7 @@ static bool looks_like_node(const char *pid)
 	char path[64], comm[64];
 
 	snprintf(path, sizeof(path), "/proc/%.20s/comm", pid);
-	return read_file(path, comm, sizeof(comm)) &&
+	return doctor_read(path, comm, sizeof(comm)) &&
 	       (!strncmp(comm, "bitcoin", 7) || !strncmp(comm, "b-", 2));
 }
 
@@ -318,8 +330,8 @@ static void look_at_process(struct doctor *doctor, const char *pid, struct nodes
 	if (!probes_read(fd, path, &probes, error, sizeof(error))) {
 		tapped = has_tracepoints(&probes);
 		if (tapped)
-			tell(doctor, OK, "binary", NULL, "tracepoints of Bitcoin Core %s",
-			     probes_core(&probes));
+			doctor_tell(doctor, OK, "binary", NULL, "tracepoints of Bitcoin Core %s",
+				    probes_core(&probes));
 		probes_free(&probes);
 	}
 	close(fd);
@@ -343,7 +355,7 @@ seen:
 	for (ssize_t i = 0; i < length; i++)
 		if ((unsigned char)target[i] < ' ' || target[i] == 0x7f)
 			target[i] = '?';
-	tell(doctor, OK, "node", NULL, "process %.20s, %.400s", pid, target);
+	doctor_tell(doctor, OK, "node", NULL, "process %.20s, %.400s", pid, target);
 }
 
 static void check_nodes(struct doctor *doctor)
@@ -353,7 +365,8 @@ static void check_nodes(struct doctor *doctor)
 	DIR *proc = opendir("/proc");
 
 	if (!proc) {
-		tell(doctor, WARN, "node", "mount proc at /proc", "/proc: %s", strerror(errno));
+		doctor_tell(doctor, WARN, "node", "mount proc at /proc", "/proc: %s",
+			    strerror(errno));
 		return;
 	}
 	while ((entry = readdir(proc)))
@@ -362,29 +375,35 @@ static void check_nodes(struct doctor *doctor)
 	closedir(proc);
 
 	if (nodes.found > 1)
-		tell(doctor, WARN, "node", "name one with --pid, --pid-file or --datadir",
-		     "%u processes have Bitcoin Core's tracepoints", nodes.found);
+		doctor_tell(doctor, WARN, "node", "name one with --pid, --pid-file or --datadir",
+			    "%u processes have Bitcoin Core's tracepoints", nodes.found);
 	if (nodes.found)
 		return;
 	if (nodes.hidden)
-		tell(doctor, WARN, "node", "run doctor as root to look into it",
-		     "process %lu looks like a node, but belongs to another user",
-		     nodes.hidden_pid);
+		doctor_tell(doctor, WARN, "node", "run doctor as root to look into it",
+			    "process %lu looks like a node, but belongs to another user",
+			    nodes.hidden_pid);
 	else if (nodes.without)
-		tell(doctor, WARN, "node",
-		     "use an official release, or build with cmake -DWITH_USDT=ON; "
-		     "`coretap probes BINARY` shows what a binary has",
-		     "process %lu looks like a node, but its binary has no tracepoints",
-		     nodes.without_pid);
+		doctor_tell(doctor, WARN, "node",
+			    "use an official release, or build with cmake -DWITH_USDT=ON; "
+			    "`coretap probes BINARY` shows what a binary has",
+			    "process %lu looks like a node, but its binary has no tracepoints",
+			    nodes.without_pid);
 	else
-		tell(doctor, WARN, "node", "start the node, or name its binary with --binary",
-		     "no running process has Bitcoin Core's tracepoints");
+		doctor_tell(doctor, WARN, "node",
+			    "start the node, or name its binary with --binary",
+			    "no running process has Bitcoin Core's tracepoints");
 }
 
 static int run(const struct subcommand *self, int argc, char **argv)
 {
 	static const struct option options[] = {
 		{ "json", no_argument, NULL, 'j' },
+		{ "user", required_argument, NULL, 'u' },
+		{ "address", required_argument, NULL, 'a' },
+		{ "curve-secret", required_argument, NULL, 'K' },
+		{ "curve-server", required_argument, NULL, 'S' },
+		{ "curve-clients", required_argument, NULL, 'C' },
 		{ "help", no_argument, NULL, 'h' },
 		{ 0 },
 	};
@@ -393,10 +412,25 @@ static int run(const struct subcommand *self, int argc, char **argv)
 	unsigned int kernel;
 	int option, closed;
 
-	while ((option = getopt_long(argc, argv, "h", options, NULL)) != -1)
+	while ((option = getopt_long(argc, argv, "a:h", options, NULL)) != -1)
 		switch (option) {
 		case 'j':
 			json = true;
+			break;
+		case 'u':
+			doctor.user = optarg;
+			break;
+		case 'a':
+			doctor.address = optarg;
+			break;
+		case 'K':
+			doctor.curve_secret = optarg;
+			break;
+		case 'S':
+			doctor.curve_server = optarg;
+			break;
+		case 'C':
+			doctor.curve_clients = optarg;
 			break;
 		case 'h':
 			return print_help(self);
@@ -413,10 +447,16 @@ static int run(const struct subcommand *self, int argc, char **argv)
 	check_uprobes(&doctor);
 	check_capabilities(&doctor);
 	check_namespace(&doctor);
+	check_processes(&doctor);
 	check_lockdown(&doctor);
 	check_bpffs(&doctor);
 	check_limits(&doctor, kernel);
-	check_run(&doctor);
+	if (doctor.user)
+		doctor_user(&doctor);
+	else
+		check_run(&doctor);
+	doctor_keys(&doctor);
+	doctor_endpoint(&doctor);
 	check_nodes(&doctor);
 	closed = output_close(&doctor.out);
 	if (doctor.failed)
@@ -426,11 +466,16 @@ static int run(const struct subcommand *self, int argc, char **argv)
 
 const struct subcommand command_doctor = {
 	.name = "doctor",
-	.arguments = "[--json]",
+	.arguments = "[--user NAME] [--json]",
 	.summary = "Checks whether coretapd could run here, as the user who asks",
 	.help = "Looks at the kernel, privileges, file systems and running nodes; changes "
 		"nothing.\n\n"
-		"  --json     a line for each check\n\n"
+		"  --user NAME           of a service that runs as this user\n"
+		"  --curve-secret FILE   the secret key, coretapd's or one's own\n"
+		"  --curve-clients FILE  the keys that coretapd lets in\n"
+		"  --curve-server FILE   coretapd's public key\n"
+		"  --address ADDRESS     whether coretapd there wants a key, and takes this one\n"
+		"  --json                a line for each check\n\n"
 		"Exits with 0 when coretapd could run, 4 when a privilege is missing, 1 "
 		"otherwise.\n",
 	.run = run,

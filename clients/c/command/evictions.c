@@ -136,11 +136,8 @@ static bool handle(struct follow *follow, const struct coretap_event *event)
 static int run(const struct subcommand *self, int argc, char **argv)
 {
 	static const struct option options[] = {
-		{ "json", no_argument, NULL, 'j' },
-		{ "text", no_argument, NULL, 't' },
-		{ "address", required_argument, NULL, 'a' },
-		{ "curve-server", required_argument, NULL, 'S' },
-		{ "curve-secret", required_argument, NULL, 'K' },
+		FOLLOW_OUTPUT_OPTIONS,
+		FOLLOW_OPTIONS,
 		{ "count", required_argument, NULL, 'n' },
 		{ "early", no_argument, NULL, 'e' },
 		{ "help", no_argument, NULL, 'h' },
@@ -148,43 +145,24 @@ static int run(const struct subcommand *self, int argc, char **argv)
 	};
 	struct output out;
 	struct follow follow = { .out = &out, .handle = handle };
-	bool json = false, text = false;
 	int option, code, closed;
 
 	while ((option = getopt_long(argc, argv, "a:n:h", options, NULL)) != -1)
 		switch (option) {
-		case 'j':
-			json = true;
-			break;
-		case 't':
-			text = true;
-			break;
-		case 'a':
-			follow.address = optarg;
-			break;
-		case 'S':
-			follow.curve_server = optarg;
-			break;
-		case 'K':
-			follow.curve_secret = optarg;
-			break;
-		case 'n':
-			if (!parse_count(optarg, &follow.count))
-				return usage_error(self);
-			break;
 		case 'e':
 			follow.early = true;
 			break;
 		case 'h':
 			return print_help(self);
 		default:
-			return usage_error(self);
+			if (!follow_option(&follow, option))
+				return usage_error(self);
 		}
 	if (optind < argc) {
 		complain("%s: evictions takes no arguments", argv[optind]);
 		return usage_error(self);
 	}
-	output_open(&out, json, text);
+	output_open(&out, follow.json, follow.text);
 	code = follow_open(&follow);
 	if (!code)
 		code = follow_subscribe(&follow, "block.evictions");
@@ -211,7 +189,8 @@ const struct subcommand command_evictions = {
 		"  --address A    tcp://HOST:PORT or ipc:///run/coretap/NAME\n"
 		"                 (" CORETAP_DEFAULT_ADDRESS ")\n"
 		"  --curve-server FILE, --curve-secret FILE\n"
-		"                 public key of coretapd, secret key of your own: see coretap keygen\n"
+		"                 public key of coretapd, secret key of your own: see coretap "
+		"keygen\n"
 		"  --count N      end after N lists\n\n"
 		"A list is `complete` when it is proven that nothing is missing. Ends on Ctrl-C.\n",
 	.run = run,

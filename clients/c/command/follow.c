@@ -1,5 +1,6 @@
 /* The loop of the subcommands that follow the stream: signals, notices, the end. */
 #include <errno.h>
+#include <getopt.h>
 #include <inttypes.h>
 #include <poll.h>
 #include <signal.h>
@@ -11,7 +12,7 @@
 
 #include "command.h"
 
-bool parse_count(const char *text, uint64_t *count)
+static bool parse_count(const char *text, uint64_t *count)
 {
 	char *end;
 
@@ -23,12 +24,40 @@ bool parse_count(const char *text, uint64_t *count)
 	return false;
 }
 
-/* Keys of both sides, where the command line has them. Returns an exit code. */
-static int follow_encrypt(struct follow *follow)
+bool follow_option(struct follow *follow, int option)
 {
-	char server[KEY_TEXT + 1], secret[KEY_TEXT + 1];
-	int err;
+	switch (option) {
+	case 'a':
+		follow->address = optarg;
+		return true;
+	case 'S':
+		follow->curve_server = optarg;
+		return true;
+	case 'K':
+		follow->curve_secret = optarg;
+		return true;
+	case 's':
+		follow->since = optarg;
+		return true;
+	case 'p':
+		follow->position = optarg;
+		return true;
+	case 'n':
+		return parse_count(optarg, &follow->count);
+	case 'j':
+		follow->json = true;
+		return true;
+	case 't':
+		follow->text = true;
+		return true;
+	default:
+		return false;
+	}
+}
 
+int follow_keys(const struct follow *follow, char server[KEY_TEXT + 1], char secret[KEY_TEXT + 1])
+{
+	*server = '\0';
 	if (!follow->curve_server && !follow->curve_secret)
 		return EXIT_DONE;
 	if (!follow->curve_server || !follow->curve_secret) {
@@ -37,8 +66,18 @@ static int follow_encrypt(struct follow *follow)
 			"and a secret one of your own");
 		return EXIT_USAGE;
 	}
-	if (!key_read(follow->curve_server, server) || !key_read(follow->curve_secret, secret))
-		return EXIT_USAGE;
+	return key_read(follow->curve_server, server) && key_read(follow->curve_secret, secret)
+		       ? EXIT_DONE
+		       : EXIT_USAGE;
+}
+
+static int follow_encrypt(struct follow *follow)
+{
+	char server[KEY_TEXT + 1], secret[KEY_TEXT + 1];
+	int code = follow_keys(follow, server, secret), err;
+
+	if (code || !*server)
+		return code;
 	err = coretap_set_curve(follow->tap, server, secret);
 	explicit_bzero(secret, sizeof(secret));
 	if (!err)
@@ -47,10 +86,22 @@ static int follow_encrypt(struct follow *follow)
 	return EXIT_USAGE;
 }
 
+static void signals_block(sigset_t *signals)
+{
+	sigemptyset(signals);
+	sigaddset(signals, SIGINT);
+	sigaddset(signals, SIGTERM);
+	sigprocmask(SIG_BLOCK, signals, NULL);
+}
+
 int follow_open(struct follow *follow)
 {
+	sigset_t signals;
 	int err;
 
+	/* Before libzmq starts threads: one that has not come to block them would let them end us.
+	 */
+	signals_block(&signals);
 	if (!follow->address)
 		follow->address = CORETAP_DEFAULT_ADDRESS;
 	err = coretap_open(follow->address, &follow->tap);
@@ -127,7 +178,8 @@ static void tell_notice(struct follow *follow, const struct coretap_event *event
 			complain("%s socket: nothing from coretapd of %s for 3 s; waiting", socket,
 				 node);
 		else if (!follow->waiting)
-			complain("no coretapd at %s yet, waiting", follow->address);
+			complain("no coretapd at %s yet, or it knows no key of ours; waiting",
+				 follow->address);
 		follow->waiting = true;
 		break;
 	case CORETAP_ALIVE:
@@ -234,10 +286,7 @@ static int begin(struct follow *follow, struct pollfd fds[3])
 		}
 		coretap_commit(follow->tap);
 	}
-	sigemptyset(&signals);
-	sigaddset(&signals, SIGINT);
-	sigaddset(&signals, SIGTERM);
-	sigprocmask(SIG_BLOCK, &signals, NULL);
+	signals_block(&signals);
 	fds[0] = (struct pollfd){ .fd = signalfd(-1, &signals, SFD_CLOEXEC), .events = POLLIN };
 	fds[1] = (struct pollfd){ .fd = coretap_fd(follow->tap), .events = POLLIN };
 	fds[2] = (struct pollfd){ .fd = STDOUT_FILENO };

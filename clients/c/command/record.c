@@ -79,9 +79,7 @@ static int record(struct follow *follow, struct job *job, const char *path)
 static int run(const struct subcommand *self, int argc, char **argv)
 {
 	static const struct option options[] = {
-		{ "address", required_argument, NULL, 'a' },
-		{ "curve-server", required_argument, NULL, 'S' },
-		{ "curve-secret", required_argument, NULL, 'K' },
+		FOLLOW_OPTIONS,
 		{ "count", required_argument, NULL, 'n' },
 		{ "since", required_argument, NULL, 's' },
 		{ "for", required_argument, NULL, 'f' },
@@ -98,30 +96,15 @@ static int run(const struct subcommand *self, int argc, char **argv)
 
 	while ((option = getopt_long(argc, argv, "a:n:h", options, NULL)) != -1)
 		switch (option) {
-		case 'a':
-			follow.address = optarg;
-			break;
-		case 'S':
-			follow.curve_server = optarg;
-			break;
-		case 'K':
-			follow.curve_secret = optarg;
-			break;
-		case 's':
-			follow.since = optarg;
-			break;
 		case 'f':
 			if (!parse_duration("--for", optarg, &duration))
-				return usage_error(self);
-			break;
-		case 'n':
-			if (!parse_count(optarg, &follow.count))
 				return usage_error(self);
 			break;
 		case 'h':
 			return print_help(self);
 		default:
-			return usage_error(self);
+			if (!follow_option(&follow, option))
+				return usage_error(self);
 		}
 	if (optind == argc) {
 		complain("name a file to record into");
@@ -157,7 +140,8 @@ const struct subcommand command_record = {
 		"  --address A    tcp://HOST:PORT or ipc:///run/coretap/NAME\n"
 		"                 (" CORETAP_DEFAULT_ADDRESS ")\n"
 		"  --curve-server FILE, --curve-secret FILE\n"
-		"                 public key of coretapd, secret key of your own: see coretap keygen\n\n"
+		"                 public key of coretapd, secret key of your own: see coretap "
+		"keygen\n\n"
 		"Ends on Ctrl-C as well. When the disk is full it says so and ends with 1; what "
 		"was "
 		"written\n"

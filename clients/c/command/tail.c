@@ -78,11 +78,8 @@ static bool handle(struct follow *follow, const struct coretap_event *event)
 static int run(const struct subcommand *self, int argc, char **argv)
 {
 	static const struct option options[] = {
-		{ "json", no_argument, NULL, 'j' },
-		{ "text", no_argument, NULL, 't' },
-		{ "address", required_argument, NULL, 'a' },
-		{ "curve-server", required_argument, NULL, 'S' },
-		{ "curve-secret", required_argument, NULL, 'K' },
+		FOLLOW_OUTPUT_OPTIONS,
+		FOLLOW_OPTIONS,
 		{ "count", required_argument, NULL, 'n' },
 		{ "since", required_argument, NULL, 's' },
 		{ "position", required_argument, NULL, 'p' },
@@ -91,42 +88,17 @@ static int run(const struct subcommand *self, int argc, char **argv)
 	};
 	struct output out;
 	struct follow follow = { .out = &out, .handle = handle };
-	bool json = false, text = false;
 	int option, code, closed;
 
 	while ((option = getopt_long(argc, argv, "a:n:h", options, NULL)) != -1)
 		switch (option) {
-		case 'j':
-			json = true;
-			break;
-		case 't':
-			text = true;
-			break;
-		case 'a':
-			follow.address = optarg;
-			break;
-		case 'S':
-			follow.curve_server = optarg;
-			break;
-		case 'K':
-			follow.curve_secret = optarg;
-			break;
-		case 's':
-			follow.since = optarg;
-			break;
-		case 'p':
-			follow.position = optarg;
-			break;
-		case 'n':
-			if (!parse_count(optarg, &follow.count))
-				return usage_error(self);
-			break;
 		case 'h':
 			return print_help(self);
 		default:
-			return usage_error(self);
+			if (!follow_option(&follow, option))
+				return usage_error(self);
 		}
-	output_open(&out, json, text);
+	output_open(&out, follow.json, follow.text);
 	code = follow_open(&follow);
 	if (!code && optind == argc)
 		code = follow_subscribe(&follow, "*");
@@ -152,7 +124,8 @@ const struct subcommand command_tail = {
 		"  --address A    tcp://HOST:PORT or ipc:///run/coretap/NAME\n"
 		"                 (" CORETAP_DEFAULT_ADDRESS ")\n"
 		"  --curve-server FILE, --curve-secret FILE\n"
-		"                 public key of coretapd, secret key of your own: see coretap keygen\n"
+		"                 public key of coretapd, secret key of your own: see coretap "
+		"keygen\n"
 		"  --count N      end after N events\n\n"
 		"  --since WHEN   begin earlier: 10m, 2h or 1d ago, oldest, or a time like\n"
 		"                 2009-01-03T18:15:05Z\n"

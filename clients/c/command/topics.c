@@ -3,38 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "asked.h"
 #include "command.h"
-
-/* The msgpack type that carries a field. */
-static const char *wire_type(enum field_type type)
-{
-	switch (type) {
-	case TYPE_UINT:
-		return "uint";
-	case TYPE_INT:
-	case TYPE_US_TO_NS:
-		return "int";
-	case TYPE_BOOL:
-	case TYPE_SELECT:
-		return "bool";
-	case TYPE_HASH:
-	case TYPE_ALIAS:
-	case TYPE_PAYLOAD:
-		return "bin";
-	case TYPE_TEXT:
-	case TYPE_NETWORK:
-		return "str";
-	case TYPE_HASHES:
-		return "array of bin";
-	case TYPE_UINTS:
-		return "array of uint";
-	case TYPE_INTS:
-		return "array of int";
-	case TYPE_CONFLICTS:
-		return "map";
-	}
-	return "";
-}
 
 static bool is_published(const struct field_desc *field)
 {
@@ -62,10 +32,9 @@ static const char *since_text(const struct event_desc *event, char text[16])
 	return text;
 }
 
-static void print_table(const struct output *out, char *const *names, int n_names)
+static void print_table(const struct output *out, const struct event_desc *events, size_t n_events,
+			char *const *names, int n_names)
 {
-	size_t n_events;
-	const struct event_desc *events = catalogue(&n_events);
 	char since[16];
 
 	output_colour(out, BOLD);
@@ -123,7 +92,7 @@ static void print_markdown_event(const struct event_desc *event)
 		if (!is_published(field))
 			continue;
 		printf("| `%s` | %s | %s | ", field->name, field_type_name(field->type),
-		       wire_type(field->type));
+		       field_wire_type(field->type));
 		print_cell(field->unit);
 		putchar(' ');
 		print_cell(field->doc);
@@ -131,10 +100,8 @@ static void print_markdown_event(const struct event_desc *event)
 	}
 }
 
-static void print_markdown(void)
+static void print_markdown(const struct event_desc *events, size_t n_events)
 {
-	size_t n_events;
-	const struct event_desc *events = catalogue(&n_events);
 	char since[16];
 
 	printf("# Events\n\n"
@@ -205,7 +172,7 @@ static void json_field(struct json *json, const struct event_desc *event,
 {
 	json_member(json, "{ ", "name", field->name);
 	json_member(json, ", ", "type", field_type_name(field->type));
-	json_member(json, ", ", "wire", wire_type(field->type));
+	json_member(json, ", ", "wire", field_wire_type(field->type));
 	json_member(json, ", ", "unit", field->unit);
 	json_raw(json, ", \"since\": ");
 	json_uint(json, field->since ? field->since : event->since);
@@ -241,14 +208,12 @@ static void json_event_desc(struct json *json, const struct event_desc *event)
 	json_raw(json, "\n      ]\n    }");
 }
 
-static void json_catalogue(struct json *json)
+static void json_catalogue(struct json *json, const struct event_desc *events, size_t n_events)
 {
 	static const char *const message[] = { "v", "node", "run",  "pid",
 					       "n", "seq",  "lost", "events" };
 	static const char *const status[] = { "v", "node",  "run",  "socket",	"time_us",
 					      "n", "heads", "held", "counters", "replay" };
-	size_t n_events;
-	const struct event_desc *events = catalogue(&n_events);
 
 	json_raw(json, "{\n  \"wire_version\": ");
 	json_uint(json, WIRE_VERSION);
@@ -277,6 +242,7 @@ static void json_catalogue(struct json *json)
 static int run(const struct subcommand *self, int argc, char **argv)
 {
 	static const struct option options[] = {
+		FOLLOW_OPTIONS,
 		{ "json", no_argument, NULL, 'j' },
 		{ "markdown", no_argument, NULL, 'm' },
 		{ "help", no_argument, NULL, 'h' },
@@ -284,24 +250,36 @@ static int run(const struct subcommand *self, int argc, char **argv)
 	};
 	struct output out;
 	struct json json = { 0 };
-	int option, format = 0, code = EXIT_DONE, closed;
+	struct follow follow = { 0 };
+	const struct event_desc *events;
+	size_t n_events;
+	bool markdown = false;
+	int option, code = EXIT_DONE, closed;
 
-	while ((option = getopt_long(argc, argv, "h", options, NULL)) != -1) {
+	while ((option = getopt_long(argc, argv, "a:h", options, NULL)) != -1) {
 		if (option == 'h')
 			return print_help(self);
-		if (option == '?' || format)
+		if (option == 'm')
+			markdown = true;
+		else if (!follow_option(&follow, option))
 			return usage_error(self);
-		format = option;
 	}
-	if (format && optind < argc) {
+	if (markdown && follow.json)
+		return usage_error(self);
+	if ((markdown || follow.json) && optind < argc) {
 		complain("%s: the generated files hold all topics", argv[optind]);
 		return usage_error(self);
 	}
+	events = catalogue(&n_events);
+	if (follow.address)
+		code = catalogue_ask(&follow, &events, &n_events);
+	if (code)
+		return code;
 	output_open(&out, false, true);
-	if (format == 'm') {
-		print_markdown();
-	} else if (format == 'j') {
-		json_catalogue(&json);
+	if (markdown) {
+		print_markdown(events, n_events);
+	} else if (follow.json) {
+		json_catalogue(&json, events, n_events);
 		if (json.failed) {
 			complain("out of memory");
 			code = EXIT_OTHER;
@@ -310,7 +288,7 @@ static int run(const struct subcommand *self, int argc, char **argv)
 		}
 		json_free(&json);
 	} else {
-		print_table(&out, argv + optind, argc - optind);
+		print_table(&out, events, n_events, argv + optind, argc - optind);
 	}
 	closed = output_close(&out);
 	return code ? code : closed;
@@ -318,9 +296,17 @@ static int run(const struct subcommand *self, int argc, char **argv)
 
 const struct subcommand command_topics = {
 	.name = "topics",
-	.arguments = "[TOPIC...] [--json | --markdown]",
+	.arguments = "[TOPIC...] [--address A] [--json | --markdown]",
 	.summary = "Lists the topics and their fields",
 	.help = "With TOPIC (mempool.removed, or mempool for all of a provider) the fields too.\n\n"
+		"  --address A    what the coretapd at tcp://HOST:PORT or ipc:///run/coretap/NAME "
+		"has,\n"
+		"                 with the tracepoints that its operator declared; otherwise what "
+		"is\n"
+		"                 built in\n"
+		"  --curve-server FILE, --curve-secret FILE\n"
+		"                 public key of coretapd, secret key of your own: see coretap "
+		"keygen\n"
 		"  --json         everything, for programs: protocol/events.json\n"
 		"  --markdown     everything, for people: protocol/EVENTS.md\n",
 	.run = run,

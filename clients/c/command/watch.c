@@ -274,11 +274,8 @@ static int conclude(struct follow *follow, const struct watch *watch)
 static int run(const struct subcommand *self, int argc, char **argv)
 {
 	static const struct option options[] = {
-		{ "json", no_argument, NULL, 'j' },
-		{ "text", no_argument, NULL, 't' },
-		{ "address", required_argument, NULL, 'a' },
-		{ "curve-server", required_argument, NULL, 'S' },
-		{ "curve-secret", required_argument, NULL, 'K' },
+		FOLLOW_OUTPUT_OPTIONS,
+		FOLLOW_OPTIONS,
 		{ "since", required_argument, NULL, 's' },
 		{ "timeout", required_argument, NULL, 'T' },
 		{ "follow", no_argument, NULL, 'f' },
@@ -291,30 +288,11 @@ static int run(const struct subcommand *self, int argc, char **argv)
 	struct follow follow = {
 		.out = &out, .handle = handle, .notice = notice, .quiet = true, .arg = &watch
 	};
-	bool json = false, text = false;
 	uint64_t timeout = 0;
 	int option, code = 0, closed;
 
 	while ((option = getopt_long(argc, argv, "a:fh", options, NULL)) != -1)
 		switch (option) {
-		case 'j':
-			json = true;
-			break;
-		case 't':
-			text = true;
-			break;
-		case 'a':
-			follow.address = optarg;
-			break;
-		case 'S':
-			follow.curve_server = optarg;
-			break;
-		case 'K':
-			follow.curve_secret = optarg;
-			break;
-		case 's':
-			follow.since = optarg;
-			break;
 		case 'T':
 			if (!parse_duration("--timeout", optarg, &timeout))
 				return usage_error(self);
@@ -325,7 +303,8 @@ static int run(const struct subcommand *self, int argc, char **argv)
 		case 'h':
 			return print_help(self);
 		default:
-			return usage_error(self);
+			if (!follow_option(&follow, option))
+				return usage_error(self);
 		}
 	if (optind == argc) {
 		complain("name the txids to watch");
@@ -341,7 +320,7 @@ static int run(const struct subcommand *self, int argc, char **argv)
 			free(watch.watched);
 			return usage_error(self);
 		}
-	output_open(&out, json, text);
+	output_open(&out, follow.json, follow.text);
 	code = follow_open(&follow);
 	for (size_t i = 0; !code && i < sizeof(topics) / sizeof(topics[0]); i++)
 		code = follow_subscribe(&follow, topics[i]);
@@ -374,7 +353,8 @@ const struct subcommand command_watch = {
 		"  --address A    tcp://HOST:PORT or ipc:///run/coretap/NAME\n"
 		"                 (" CORETAP_DEFAULT_ADDRESS ")\n"
 		"  --curve-server FILE, --curve-secret FILE\n"
-		"                 public key of coretapd, secret key of your own: see coretap keygen\n\n"
+		"                 public key of coretapd, secret key of your own: see coretap "
+		"keygen\n\n"
 		"Where events are missing for good or the node ends, what was not decided is "
 		"unknown.\n"
 		"A transaction that a block confirms although the mempool never had it is not "

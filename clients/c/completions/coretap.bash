@@ -1,3 +1,4 @@
+# shellcheck shell=bash disable=SC2207 # the words have no blanks; older bash has no mapfile
 # Completion of coretap for bash. Asks the program, so that it is never stale.
 _coretap() {
 	local cur=$2 prev=$3 command=${COMP_WORDS[1]}

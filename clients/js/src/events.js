@@ -161,7 +161,7 @@ export class Notice {
         return `${socket} socket: dropped messages of the old run ${old_run} of ${node}`;
       case "stale":
         return run ? `${socket} socket: nothing from coretapd of ${node} for 3 s; waiting`
-          : `${socket} socket: no coretapd yet, waiting`;
+          : `${socket} socket: no coretapd yet, or it knows no key of ours; waiting`;
       case "alive":
         return `${socket} socket: connected`;
       case "stopping":

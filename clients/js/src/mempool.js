@@ -73,13 +73,13 @@ export class Mempool extends EventEmitter {
   #closed = false;
 
   /** rpc: new RPC(...), or anything with call(method, ...parameters). */
-  constructor({ rpc, address, topics = [], verbose = true, history = 100_000, memory, replay }) {
+  constructor({ rpc, address, topics = [], verbose = true, history = 100_000, memory, replay, curveServer, curveSecret }) {
     super();
     this.#rpc = rpc;
     this.#verbose = verbose;
     this.#keep = history;
     const sockets = new Filter([...TOPICS, ...topics]).sockets();
-    this.#stream = new Subscriber([...TOPICS, ...topics, STATUS], { address, memory, replay, sockets });
+    this.#stream = new Subscriber([...TOPICS, ...topics, STATUS], { address, memory, replay, sockets, curveServer, curveSecret });
     this.#follow().catch((error) => this.#throw(error));
   }
 

@@ -11,18 +11,20 @@ export class Replay {
   error = ""; // of the last request
   malformed = false; // that error: the answer breaks the contract
   #endpoint;
+  #keys;
   #socket = null;
   #id = 0;
   #closed = false;
 
-  constructor(endpoint) {
+  constructor(endpoint, keys) {
     this.#endpoint = endpoint;
+    this.#keys = keys;
   }
 
   #open() {
     if (!this.#socket) {
       this.#socket = new Dealer({ linger: 0, ipv6: true, receiveHighWaterMark: 4, maxMessageSize: MAX_LENGTH,
-        reconnectInterval: 50, sendTimeout: ATTEMPT });
+        reconnectInterval: 50, sendTimeout: ATTEMPT, ...this.#keys });
       this.#socket.connect(this.#endpoint);
     }
     return this.#socket;

@@ -2,6 +2,7 @@
 import { Subscriber as SubSocket } from "zeromq";
 
 import { Notice } from "./events.js";
+import { curveOptions } from "./keys.js";
 import { Position } from "./position.js";
 import { Replay } from "./replay.js";
 import { Batch, Filter, Stream } from "./stream.js";
@@ -57,7 +58,7 @@ class Link {
   #socket;
   #wake;
 
-  constructor(name, stream, endpoint, backlog, wake) {
+  constructor(name, stream, endpoint, backlog, keys, wake) {
     this.name = name;
     this.stream = stream;
     this.#wake = wake;
@@ -66,7 +67,7 @@ class Link {
       // A restarted coretapd waits 250 ms before its first event: be back by then.
       reconnectInterval: 50, handshakeInterval: 3000, heartbeatInterval: 1000, heartbeatTimeout: 5000,
       heartbeatTimeToLive: 10000, tcpKeepalive: 1, tcpKeepaliveIdle: 10, tcpKeepaliveInterval: 5,
-      tcpKeepaliveCount: 3,
+      tcpKeepaliveCount: 3, ...keys,
     });
     this.#socket.connect(endpoint);
     // The status last: a publisher takes subscriptions in order, so when the first status comes,
@@ -161,21 +162,22 @@ export class Subscriber {
   #closed = false;
 
   constructor(topics, { address = DEFAULT_ADDRESS, position, since, memory = DEFAULT_MEMORY, replay = true,
-    bigint = false, sockets } = {}) {
+    bigint = false, sockets, curveServer, curveSecret } = {}) {
     const where = endpoints(address);
     const filter = new Filter(topics.length ? topics : [""]);
+    const keys = curveOptions(curveServer, curveSecret, address);
     const sinceUs = parseSince(since);
     if (position) this.#position = new Position(position);
     const backlog = memory ? Math.max(1, Math.floor(memory / MESSAGE_BYTES)) : 0;
     for (const name of sockets ?? filter.sockets()) {
       const stream = new Stream({
         socket: name, filter, since: sinceUs, bigint,
-        replay: replay ? new Replay(where.replay) : null,
+        replay: replay ? new Replay(where.replay, keys) : null,
         // All of the low socket is little, and shows at once where something is missing.
         entire: name === "low" || filter.names.includes(""),
       });
       if (this.#position) stream.nodes = this.#position.nodes(name);
-      this.#links.push(new Link(name, stream, where[name], backlog, (error) => this.#wake(error)));
+      this.#links.push(new Link(name, stream, where[name], backlog, keys, (error) => this.#wake(error)));
     }
   }
 
@@ -294,7 +296,7 @@ export class Subscriber {
   }
 }
 
-/** subscribe("mempool.", "block.evictions", { address, position, since, memory, replay, bigint }) */
+/** subscribe("mempool.", "block.evictions", { address, position, since, memory, replay, bigint, curveServer, curveSecret }) */
 export function subscribe(...topics) {
   const options = typeof topics.at(-1) === "object" && !Array.isArray(topics.at(-1)) ? topics.pop() : {};
   return new Subscriber(topics.flat(), options ?? {});

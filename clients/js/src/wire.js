@@ -479,6 +479,7 @@ export function decodeMessage(topic, frame, bigint) {
   }
   leaveBody(body, REQUIRED);
   body.lost ??= 0;
+  if (!body.run) fail("run: 0 names none");
   if (!body.seq) fail("seq: 0, the first number is 1");
   if (!body.n) fail("n: 0, the first position is 1");
   if (!body.lost && !body.events.length) fail("neither events nor a loss");
@@ -531,6 +532,7 @@ export function decodeStatus(frame, bigint) {
     }
   }
   leaveBody(body, STATUS_REQUIRED);
+  if (!body.run) fail("run: 0 names none");
   if (body.socket !== "low" && body.socket !== "high") fail("socket: neither low nor high");
   for (const head of Object.values(body.heads))
     if (!Number.isSafeInteger(head) || head < 0) fail("heads: not all are unsigned integers");

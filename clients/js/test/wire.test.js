@@ -53,6 +53,7 @@ test("what breaks the contract is refused with a reason", () => {
     [{ v: 2 }, "v: version 2 is not understood"], [{ v: "1" }, "v: not an unsigned integer"],
     [{ node: "a b" }, "node: not a label"], [{ node: 1 }, "node: not a text"], [{ run: -1 }, "run: not an unsigned integer"],
     [{ run: 1.5 }, "run: not an unsigned integer"], [{ seq: 0 }, "seq: 0, the first number is 1"],
+    [{ run: 0 }, "run: 0 names none"],
     [{ n: 0 }, "n: 0, the first position is 1"], [{ lost: null }, "lost: not an unsigned integer"],
     [{ events: [] }, "neither events nor a loss"], [{ events: {} }, "events: not an array"],
     [{ events: [1] }, "events: an element is not a map"], [{ events: [{}] }, "time_us: missing"],

@@ -16,6 +16,8 @@ from .events import (Alive, Event, Gap, Item, Lost, Malformed, NewRun, NoReplay,
                      Status, Stopping, to_json)
 from .history import Confirmed, Offer, Replacement, ReplacementHistory
 from .mempool import Bucket, Difference, Mempool, Resyncing, Synced, Transaction
+from .position import Position
+from .recording import recorded
 from .rpc import RPC, RPCError
 from .subscriber import DEFAULT_ADDRESS, Subscriber, run, subscribe
 from .wire import WireError
@@ -25,8 +27,8 @@ __version__ = "0.1.0"
 __all__ = [
     "Alive", "AsyncSubscriber", "Bucket", "CATALOGUE", "Confirmed", "DEFAULT_ADDRESS", "Difference",
     "Event", "Gap", "Item", "Lost", "Malformed", "Mempool", "NewRun", "NoReplay", "Notice", "Offer", "OldRun",
-    "RPC", "RPCError", "Replacement", "ReplacementHistory", "Resyncing", "Stale", "Status",
-    "Stopping", "Subscriber", "Synced", "Transaction", "WireError", "asubscribe", "p2p", "run",
+    "Position", "RPC", "RPCError", "Replacement", "ReplacementHistory", "Resyncing", "Stale", "Status",
+    "Stopping", "Subscriber", "Synced", "Transaction", "WireError", "asubscribe", "p2p", "recorded", "run",
     "subscribe", "to_json",
 ]
 # A class for each topic of the catalogue: MempoolRemoved, BlockEvictions, ...

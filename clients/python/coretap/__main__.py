@@ -2,7 +2,7 @@
 import argparse
 import signal
 import sys
-from typing import List, Optional
+from typing import Any, Dict, List, Optional
 
 from .events import Event, Notice
 from .history import Confirmed, ReplacementHistory
@@ -15,10 +15,25 @@ def topic(word: str) -> str:
     return word if not word or "." in word else word + "."
 
 
+def add_connection(parser: argparse.ArgumentParser) -> None:
+    """Options of whatever subscribes; the tools have them too."""
+    parser.add_argument("--address", "-a", default=DEFAULT_ADDRESS,
+                        help="tcp://HOST:PORT or ipc:///run/coretap/NAME (%(default)s)")
+    parser.add_argument("--since", help="10m, 2h or oldest: begin in the past")
+    parser.add_argument("--curve-server", metavar="FILE", help="coretapd's public key, and")
+    parser.add_argument("--curve-secret", metavar="FILE",
+                        help="one's own secret key, where coretapd demands keys")
+
+
+def connection(options: argparse.Namespace) -> Dict[str, Any]:
+    """What they say, for subscribe()."""
+    return {name: getattr(options, name) for name in ("address", "since", "curve_server", "curve_secret")}
+
+
 def tail(options: argparse.Namespace) -> int:
     left = options.count
-    with subscribe(*map(topic, options.topics), address=options.address, position=options.position,
-                   since=options.since) as subscriber:
+    with subscribe(*map(topic, options.topics), position=options.position,
+                   **connection(options)) as subscriber:
         while True:
             item = subscriber.next(0)
             if item is None:
@@ -40,7 +55,7 @@ def tail(options: argparse.Namespace) -> int:
 def replacement_history(options: argparse.Namespace) -> int:
     history = ReplacementHistory()
     wanted = {bytes.fromhex(txid) for txid in options.txids}
-    with subscribe("mempool.", address=options.address, since=options.since) as stream:
+    with subscribe("mempool.", **connection(options)) as stream:
         for item in stream:
             if isinstance(item, Notice):
                 print(f"coretap: {item}", file=sys.stderr)
@@ -76,9 +91,8 @@ def main(arguments: Optional[List[str]] = None) -> int:
     command.add_argument("--json", action="store_true", default=not sys.stdout.isatty(),
                          help="JSON lines; so it is anyway when standard output is no terminal")
     command.add_argument("--text", action="store_false", dest="json")
-    command.add_argument("--address", "-a", default=DEFAULT_ADDRESS)
     command.add_argument("--count", "-n", type=int, default=0, help="end after that many events")
-    command.add_argument("--since", help="10m, 2h or oldest: begin in the past")
+    add_connection(command)
     command.add_argument("--position", metavar="FILE", help="keep the place there and go on from it")
     command.set_defaults(function=tail)
     command = commands.add_parser("replacement_history", help="for confirmed transactions: how often "
@@ -87,8 +101,7 @@ def main(arguments: Optional[List[str]] = None) -> int:
                          help="wait for these; none: each confirmed transaction that replaced others")
     command.add_argument("--json", action="store_true", default=not sys.stdout.isatty())
     command.add_argument("--text", action="store_false", dest="json")
-    command.add_argument("--address", "-a", default=DEFAULT_ADDRESS)
-    command.add_argument("--since", help="10m, 2h or oldest: begin in the past")
+    add_connection(command)
     command.set_defaults(function=replacement_history)
     options = parser.parse_args(arguments)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))

@@ -3,6 +3,7 @@ import asyncio
 from typing import Any, Optional, Union
 
 from . import events as ev
+from .position import Position
 from .subscriber import Subscriber
 
 
@@ -73,9 +74,11 @@ def _wake(ready: "asyncio.Future[None]") -> None:
         ready.set_result(None)
 
 
-def asubscribe(*topics: str, address: Optional[str] = None, position: Optional[str] = None,
+def asubscribe(*topics: str, address: Optional[str] = None, position: Union[None, str, Position] = None,
                since: Union[None, float, str] = None, memory: int = 256 << 20,
-               replay: bool = True) -> AsyncSubscriber:
+               replay: bool = True, curve_server: Optional[str] = None,
+               curve_secret: Optional[str] = None) -> AsyncSubscriber:
     """subscribe() for asyncio: `async for event in coretap.asubscribe("mempool."):`."""
     return AsyncSubscriber(Subscriber(*topics, address=address, position=position, since=since,
-                                      memory=memory, replay=replay))
+                                      memory=memory, replay=replay, curve_server=curve_server,
+                                      curve_secret=curve_secret))

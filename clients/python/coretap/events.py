@@ -198,7 +198,7 @@ class Stale(Notice):
 
     def __str__(self) -> str:
         if not self.run:
-            return f"{self.socket} socket: no coretapd yet, waiting"
+            return f"{self.socket} socket: no coretapd yet, or it knows no key of ours; waiting"
         return f"{self.socket} socket: nothing from coretapd of {self.node} for 3 s; waiting"
 
 

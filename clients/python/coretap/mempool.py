@@ -101,10 +101,12 @@ class Mempool:
     rpc: RPC(...), or anything that is called with a method and its parameters.
     verbose: False fetches only the ids: quick, but what was there before has no size and fee.
     history: how many transactions that left are remembered.
+    curve_server, curve_secret: files of keys, as for subscribe().
     """
 
     def __init__(self, rpc: Callable[..., Any], address: Optional[str] = None,
-                 topics: Sequence[str] = (), verbose: bool = True, history: int = 100_000) -> None:
+                 topics: Sequence[str] = (), verbose: bool = True, history: int = 100_000,
+                 curve_server: Optional[str] = None, curve_secret: Optional[str] = None) -> None:
         self.rpc = rpc
         self.verbose = verbose
         self.transactions: Dict[bytes, Transaction] = {}
@@ -122,7 +124,8 @@ class Mempool:
         self._told: List[ev.Item] = []
         wanted = ("mempool.", "validation.block_connected", "node.", STATUS, *topics)
         sockets = Filter([topic for topic in wanted if topic != STATUS]).sockets()
-        self.stream = Subscriber(*wanted, address=address, sockets=sockets)
+        self.stream = Subscriber(*wanted, address=address, sockets=sockets,
+                                 curve_server=curve_server, curve_secret=curve_secret)
 
     # ---- what it knows ----
 

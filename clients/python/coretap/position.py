@@ -1,4 +1,4 @@
-"""Where a subscriber stands, in a file: one cursor for each socket."""
+"""Where a subscriber stands: one cursor for each socket, kept by the application or in a file."""
 import json
 import os
 from typing import Any, Dict
@@ -9,28 +9,24 @@ _PAGE = 4096
 
 
 class Position:
-    """A file that says at any moment what the application has taken, also after kill -9.
-
-    It is rewritten in place by one write within one page, which a kill cannot divide; when it grows
-    beyond that, by a new file that is renamed over it.
+    """For an application that keeps its place together with what it did, in one transaction: give it
+    to subscribe(), and store dump() after commit(). text: what was stored; none joins at the present.
     """
 
-    def __init__(self, path: str) -> None:
-        self.path = os.fspath(path)
+    def __init__(self, text: str = "") -> None:
         self._sockets: Dict[str, Dict[str, Any]] = {}
-        self._fd = -1
-        self._written = b""
+        if not text:
+            return
         try:
-            with open(self.path, "rb") as file:
-                saved = json.loads(file.read())
+            saved = json.loads(text)
             self._sockets = dict(saved["sockets"])
             if saved["version"] != 1 or not all(_valid(nodes) for nodes in self._sockets.values()):
                 raise ValueError
-        except FileNotFoundError:
-            pass
         except (ValueError, KeyError, TypeError, AttributeError):
-            raise ValueError(f"{self.path}: not a position; remove it to join at the present") \
-                from None
+            raise ValueError("not a position") from None
+
+    def dump(self) -> str:
+        return json.dumps({"version": 1, "sockets": self._sockets})
 
     def nodes(self, socket: str) -> Dict[str, Node]:
         """The cursors with which a stream goes on."""
@@ -47,7 +43,34 @@ class Position:
             label: {"run": node.run, "n": node.n, "whole": node.whole,
                     "topics": {name: (t.next, t.at) for name, t in node.topics.items()}}
             for label, node in nodes.items()}
-        data = json.dumps({"version": 1, "sockets": self._sockets}).encode()
+
+    def close(self) -> None:
+        pass
+
+
+class PositionFile(Position):
+    """A file that says at any moment what the application has taken, also after kill -9.
+
+    It is rewritten in place by one write within one page, which a kill cannot divide; when it grows
+    beyond that, by a new file that is renamed over it.
+    """
+
+    def __init__(self, path: "os.PathLike[str] | str") -> None:
+        self.path = os.fspath(path)
+        self._fd = -1
+        self._written = b""
+        try:
+            with open(self.path, "rb") as file:
+                super().__init__(file.read().decode() or "none")
+        except FileNotFoundError:
+            super().__init__()
+        except ValueError:
+            raise ValueError(f"{self.path}: not a position; remove it to join at the present") \
+                from None
+
+    def save(self, socket: str, nodes: Dict[str, Node]) -> None:
+        super().save(socket, nodes)
+        data = self.dump().encode()
         if data == self._written:
             return
         self._written = data

@@ -5,6 +5,7 @@ from typing import Any, Dict, Generator, List, Optional, Tuple
 import msgpack
 import zmq
 
+from .keys import Keys
 from .wire import MAX_LENGTH, VERSION, WireError, unpack
 
 ATTEMPT = 2.0  # seconds until a request is sent again
@@ -14,9 +15,11 @@ Answer = Tuple[Dict[str, Any], List[bytes]]
 
 
 class Replay:
-    def __init__(self, context: "zmq.Context[Any]", endpoint: str) -> None:
+    def __init__(self, context: "zmq.Context[Any]", endpoint: str,
+                 keys: Optional[Keys] = None) -> None:
         self.context = context
         self.endpoint = endpoint
+        self.keys = keys
         self.socket: Optional["zmq.Socket[Any]"] = None
         self.off = False  # said so by the last status
         self.error = ""  # of the last request
@@ -30,6 +33,8 @@ class Replay:
             for option, value in ((zmq.LINGER, 0), (zmq.IPV6, 1), (zmq.RCVHWM, 4),
                                   (zmq.MAXMSGSIZE, MAX_LENGTH), (zmq.RECONNECT_IVL, 50)):
                 socket.setsockopt(option, value)
+            if self.keys:
+                self.keys.apply(socket, self.endpoint)
             socket.connect(self.endpoint)
             self.socket = socket
         return self.socket

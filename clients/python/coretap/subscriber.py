@@ -6,7 +6,8 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Unio
 import zmq
 
 from . import events as ev
-from .position import Position
+from .keys import Keys, keys_of
+from .position import Position, PositionFile
 from .replay import Replay
 from .stream import Filter, Steps, Stream
 from .wire import MAX_LENGTH, STATUS, STOPPING
@@ -37,14 +38,15 @@ class _Link:
     """One SUB socket with its stream, and whether it is alive."""
 
     def __init__(self, context: "zmq.Context[Any]", name: str, stream: Stream, endpoint: str,
-                 backlog: int) -> None:
+                 backlog: int, keys: Optional[Keys]) -> None:
         self.name = name
         self.stream = stream
         self.work: Optional[Steps] = None  # what the message in hand still has to tell
         self.stale_at = time.monotonic() + STALE
         self.quiet = False  # Stale or Stopping was the last that was told
         self.graced = False  # this silence was given its grace
-        self.context, self.endpoint, self.backlog = context, endpoint, backlog
+        self.context, self.endpoint = context, endpoint
+        self.backlog, self.keys = backlog, keys
         self.socket = self._connect()
 
     def _connect(self) -> "zmq.Socket[Any]":
@@ -59,6 +61,8 @@ class _Link:
                 (zmq.TCP_KEEPALIVE_INTVL, 5), (zmq.TCP_KEEPALIVE_CNT, 3),
                 (zmq.MAXMSGSIZE, MAX_LENGTH)):
             socket.setsockopt(option, value)
+        if self.keys:
+            self.keys.apply(socket, self.endpoint)
         socket.connect(self.endpoint)
         # The status last: a publisher takes subscriptions in order, so when the first status comes,
         # everything after it comes too, and its heads are the place to count from.
@@ -91,17 +95,20 @@ class Subscriber:
     """Iterate over it, or call next() with a timeout. Belongs to one thread at a time."""
 
     def __init__(self, *topics: str, address: Optional[str] = None,
-                 position: Optional[str] = None, since: Union[None, float, str] = None,
+                 position: Union[None, str, Position] = None, since: Union[None, float, str] = None,
                  memory: int = 256 << 20, replay: bool = True,
-                 sockets: Optional[Sequence[str]] = None) -> None:
+                 sockets: Optional[Sequence[str]] = None, curve_server: Optional[str] = None,
+                 curve_secret: Optional[str] = None) -> None:
         where = endpoints(address or DEFAULT_ADDRESS)
         wanted = Filter(topics or ("",))
         since_us = parse_since(since)
-        self._position = Position(position) if position else None
+        keys = keys_of(curve_server, curve_secret)
+        self._position = position if isinstance(position, Position) else \
+            PositionFile(position) if position else None
         self._context: "zmq.Context[Any]" = zmq.Context()
         self._links: List[_Link] = []
         for name in sockets or wanted.sockets():
-            channel = Replay(self._context, where["replay"]) if replay else None
+            channel = Replay(self._context, where["replay"], keys) if replay else None
             # All of the low socket is little, and shows at once where something is missing. One topic
             # alone has no order with others to keep.
             entire = "" in wanted.names or name == "low" and not wanted.single
@@ -109,7 +116,7 @@ class Subscriber:
             if self._position:
                 stream.nodes = self._position.nodes(name)
             backlog = max(1, memory // _MESSAGE_BYTES) if memory else 0
-            self._links.append(_Link(self._context, name, stream, where[name], backlog))
+            self._links.append(_Link(self._context, name, stream, where[name], backlog, keys))
         self._turn = 0  # index of the link whose message is in hand
         self._ahead: Optional[ev.Item] = None
         self._looked_at = time.monotonic()
@@ -270,21 +277,25 @@ def parse_since(since: Union[None, float, str]) -> Optional[int]:
         if ago else 0
 
 
-def subscribe(*topics: str, address: Optional[str] = None, position: Optional[str] = None,
+def subscribe(*topics: str, address: Optional[str] = None, position: Union[None, str, Position] = None,
               since: Union[None, float, str] = None, memory: int = 256 << 20,
-              replay: bool = True) -> Subscriber:
+              replay: bool = True, curve_server: Optional[str] = None,
+              curve_secret: Optional[str] = None) -> Subscriber:
     """An iterator over events and notices.
 
     topics: "mempool.removed", "mempool." for all that begin so, none for everything.
     address: tcp://HOST:PORT (the base port) or ipc:///run/coretap/NAME.
-    position: a file that keeps the place, so that a later call goes on there.
+    position: a file that keeps the place, so that a later call goes on there; or a Position, which
+    the application stores itself.
     since: without a position, where to begin: "10m", "oldest", a Unix time; else at the present.
     memory: bound in bytes, per socket, for messages that wait here; the publisher's bound is next,
     and what does not fit there is fetched from replay.
     replay: False never asks for what is missing: gaps are told at once.
+    curve_server, curve_secret: files, as `coretap keygen` writes them: coretapd's public key and
+    one's own secret one, for a coretapd that demands keys over tcp.
     """
     return Subscriber(*topics, address=address, position=position, since=since, memory=memory,
-                      replay=replay)
+                      replay=replay, curve_server=curve_server, curve_secret=curve_secret)
 
 
 def run(callback: Callable[[ev.Item], Any], *topics: str, **options: Any) -> None:

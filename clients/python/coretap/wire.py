@@ -209,8 +209,12 @@ def decode_message(topic: str, body: bytes) -> Message:
     fields = known[1] if known else {}
     for event in events:
         _check_event(topic, event, fields)
+    if not run:
+        raise WireError("run: 0 names none")
     if not seq:
         raise WireError("seq: 0, the first number is 1")
+    if not n:
+        raise WireError("n: 0, the first position is 1")
     if not lost and not events:
         raise WireError("neither events nor a loss")
     end = seq + lost + len(events)
@@ -223,6 +227,8 @@ def decode_status(body: bytes) -> StatusBody:
     """bridge.status and bridge.stopping. Raises WireError."""
     value = _map(body, "")
     run, time_us, n = (_uint(value, key) for key in ("run", "time_us", "n"))
+    if not run:
+        raise WireError("run: 0 names none")
     socket, heads = value.get("socket"), value.get("heads")
     if socket not in ("low", "high"):
         raise WireError("socket: neither low nor high")
@@ -231,7 +237,8 @@ def decode_status(body: bytes) -> StatusBody:
     for head in heads.values():
         if type(head) is not int or not 0 <= head < (1 << 64) - 1:
             raise WireError("heads: not all are unsigned integers")
-    for key, kind in (("held", int), ("counters", dict), ("replay", str)):
+    _uint(value, "held", 0)
+    for key, kind in (("counters", dict), ("replay", str)):
         if key in value and type(value[key]) is not kind:
             raise WireError(f"{key}: of another type")
     return StatusBody(value["node"], run, socket, time_us, n, heads, value.get("replay", "ok"), value)

@@ -7,14 +7,20 @@ import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 import coretap  # noqa: E402
+from coretap.__main__ import add_connection, connection  # noqa: E402,F401
 
 
 def parser(description):
     options = argparse.ArgumentParser(description=description)
-    options.add_argument("--address", default=coretap.DEFAULT_ADDRESS,
-                         help="tcp://HOST:PORT or ipc:///run/coretap/NAME (%(default)s)")
-    options.add_argument("--since", help="begin in the past: 10m, 2h, oldest")
+    add_connection(options)
     return options
+
+
+def subscribe(options, *topics):
+    try:
+        return coretap.subscribe(*topics, **connection(options))
+    except ValueError as error:
+        sys.exit(f"{os.path.basename(sys.argv[0])}: {error}")
 
 
 def plain(text):

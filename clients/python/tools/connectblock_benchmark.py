@@ -2,7 +2,7 @@
 """Measures how blocks connect: rates each second, slow blocks, and a histogram at the end."""
 import time
 
-from common import coretap, follow, hexed, parser
+from common import follow, hexed, parser, subscribe
 
 
 class Benchmark:
@@ -64,8 +64,7 @@ def main():
     if options.end and options.end < options.start:
         arguments.error("the last height is below the first one")
     benchmark = Benchmark(options)
-    with coretap.subscribe("validation.block_connected", address=options.address,
-                           since=options.since) as stream:
+    with subscribe(options, "validation.block_connected") as stream:
         follow(stream, benchmark.handle, benchmark.tell, 1)
     benchmark.histogram()
 

@@ -6,7 +6,7 @@ import datetime
 import sys
 import time
 
-from common import coretap, follow, hexed, parser, plain, put, rate, screen
+from common import coretap, follow, hexed, parser, plain, put, rate, screen, subscribe
 
 KINDS = ("added", "removed", "replaced", "rejected")
 
@@ -76,7 +76,7 @@ class Dashboard:
 def main():
     options = parser(__doc__).parse_args()
     topics = [f"mempool.{kind}" for kind in KINDS]
-    with coretap.subscribe(*topics, address=options.address, since=options.since) as stream:
+    with subscribe(options, *topics) as stream:
         if sys.stdout.isatty():
             dashboard = Dashboard()
             screen(stream, dashboard.handle, dashboard.draw)

@@ -3,7 +3,7 @@
 import curses
 import sys
 
-from common import coretap, follow, parser, plain, put, screen
+from common import coretap, follow, parser, plain, put, screen, subscribe
 
 
 class Peer:
@@ -66,11 +66,11 @@ def main():
     options = parser(__doc__).parse_args()
     messages = ("net.inbound_message", "net.outbound_message")
     if not sys.stdout.isatty():
-        with coretap.subscribe(*messages, address=options.address, since=options.since) as stream:
+        with subscribe(options, *messages) as stream:
             follow(stream, lambda event: print(line(event)))
         return
     monitor = Monitor()
-    with coretap.subscribe("net.", "node.", address=options.address, since=options.since) as stream:
+    with subscribe(options, "net.", "node.") as stream:
         screen(stream, monitor.handle, monitor.draw)
 
 

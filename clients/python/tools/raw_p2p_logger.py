@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 """Logs P2P messages with their payload in hexadecimal; coretapd must run with --payload full."""
-from common import coretap, follow, parser, plain
+from common import coretap, follow, parser, plain, subscribe
 
 
 def line(event):
@@ -31,8 +31,7 @@ def main():
                 print(f"    not decoded: {error}")
 
     print("Logging raw P2P messages.")
-    with coretap.subscribe("net.inbound_message", "net.outbound_message", address=options.address,
-                           since=options.since) as stream:
+    with subscribe(options, "net.inbound_message", "net.outbound_message") as stream:
         follow(stream, handle)
 
 

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 """Logs each time the coins cache is written to disk."""
-from common import coretap, follow, parser
+from common import follow, parser, subscribe
 
 # Up to Core v30 mode 3 was ALWAYS.
 MODES = ("NONE", "IF_NEEDED", "PERIODIC", "FORCE_FLUSH", "FORCE_SYNC")
@@ -20,7 +20,7 @@ def main():
     options = parser(__doc__).parse_args()
     print("Logging utxocache flushes. Ctrl-C to end...")
     print(ROW.format("Duration (µs)", "Mode", "Coins Count", "Memory Usage", "Flush for Prune"))
-    with coretap.subscribe("utxocache.flush", address=options.address, since=options.since) as stream:
+    with subscribe(options, "utxocache.flush") as stream:
         follow(stream, handle)
 
 

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 """Logs coins that are added to, spent in and uncached from the UTXO cache."""
-from common import coretap, follow, hexed, parser
+from common import follow, hexed, parser, subscribe
 
 WORDS = {"utxocache.add": "Added", "utxocache.spent": "Spent", "utxocache.uncache": "Uncache"}
 
@@ -14,7 +14,7 @@ def handle(event):
 def main():
     options = parser(__doc__).parse_args()
     print(f"{'OP':<7} {'Outpoint':<71} {'Value':>16} {'Height':>7} Coinbase")
-    with coretap.subscribe(*WORDS, address=options.address, since=options.since) as stream:
+    with subscribe(options, *WORDS) as stream:
         follow(stream, handle)
 
 

@@ -1,0 +1,49 @@
+"""Keys of encrypted connections, as `coretap keygen` writes them."""
+from typing import Any, Optional
+
+import zmq
+from zmq.utils import z85
+
+_LENGTH = 40  # of a key as text
+
+
+def read_key(path: str) -> bytes:
+    """The first key in a file. Lines begin with a key, or are comments; a key may begin with # too."""
+    try:
+        with open(path, "rb") as file:
+            words = [line.split(None, 1)[0] for line in file if line.strip()]
+    except OSError as error:
+        raise ValueError(f"{path}: {error.strerror}") from None
+    key = next((word for word in words if len(word) == _LENGTH), None)
+    if not key:
+        raise ValueError(f"{path}: has no key of 40 characters; `coretap keygen` makes one")
+    return key
+
+
+class Keys:
+    """coretapd's public key and one's own pair."""
+
+    def __init__(self, server: str, secret: str) -> None:
+        self.server, self._secret = read_key(server), read_key(secret)
+        try:
+            self._public = zmq.curve_public(self._secret)
+            if len(z85.decode(self.server)) != 32:
+                raise ValueError
+        except (ValueError, KeyError, zmq.ZMQError):
+            raise ValueError(f"{server}, {secret}: hold something that is no key") from None
+
+    def apply(self, socket: "zmq.Socket[Any]", endpoint: str) -> None:
+        """Before it connects. ipc is guarded by the mode of its file instead."""
+        if endpoint.startswith("tcp:"):
+            socket.curve_serverkey = self.server
+            socket.curve_publickey = self._public
+            socket.curve_secretkey = self._secret
+
+
+def keys_of(server: Optional[str], secret: Optional[str]) -> Optional[Keys]:
+    if server is None and secret is None:
+        return None
+    if not server or not secret:
+        raise ValueError("curve_server and curve_secret belong together: coretapd's public key, and "
+                         "a secret one of your own")
+    return Keys(server, secret)

@@ -1,0 +1,42 @@
+"""Recordings of `coretap record`, read without a coretapd.
+
+The file begins with RECORDING_HEADING. Then come records, numbers little endian: 4 bytes length of
+what follows, 8 bytes when it was received (Unix microseconds), 1 byte socket (0 low, 1 high), 1 byte
+length of the topic, the topic, and the body as it was published.
+"""
+import os
+from typing import Iterator, List, Tuple, Union
+
+from . import events as ev
+from .stream import Filter, Stream
+
+RECORDING_HEADING = b"coretap recording 1\n"
+_SOCKETS = ("low", "high")
+
+
+def messages(path: "Union[str, os.PathLike[str]]") -> Iterator[Tuple[int, str, List[bytes]]]:
+    """What was recorded: when it was received, the socket, and its frames. A record that the file's
+    end cuts off does not count. Raises ValueError when it is no recording."""
+    with open(path, "rb") as file:
+        if file.read(len(RECORDING_HEADING)) != RECORDING_HEADING:
+            raise ValueError(f"{os.fspath(path)}: not a recording of `coretap record`")
+        while True:
+            length = int.from_bytes(file.read(4), "little")
+            record = file.read(length)
+            if length < 10 or len(record) < length or record[8] >= len(_SOCKETS) or \
+                    length < 10 + record[9]:
+                return
+            body = 10 + record[9]
+            yield (int.from_bytes(record[:8], "little"), _SOCKETS[record[8]],
+                   [record[10:body], record[body:]])
+
+
+def recorded(path: "Union[str, os.PathLike[str]]", *topics: str) -> Iterator[Tuple[int, ev.Item]]:
+    """The events and notices of a recording as a subscriber to these topics would have got them, each
+    with the time at which it was received, Unix microseconds."""
+    wanted = Filter(topics or ("",))
+    streams = {name: Stream(name, wanted, None) for name in _SOCKETS}
+    for received_us, socket, frames in messages(path):
+        for item in streams[socket].take(frames):
+            if item is not None:
+                yield received_us, item

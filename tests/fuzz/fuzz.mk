@@ -1,0 +1,45 @@
+# Fuzzing; included by the main Makefile. `make fuzz` builds the targets, `make fuzz FUZZ_SECONDS=60`
+# runs each for a minute, TARGET=records only that one. What is found, and the inputs that reach new
+# code, are in build/fuzz. `make fuzz-corpus` makes the smallest set of inputs with the same coverage
+# of what is there and in tests/fuzz/corpus, and puts it there.
+FUZZ_BUILD = $(BUILD)/fuzz
+FUZZ_TARGETS = $(patsubst tests/fuzz/fuzz_%.c,%,$(wildcard tests/fuzz/fuzz_*.c))
+FUZZ_CHOSEN = $(or $(TARGET),$(FUZZ_TARGETS))
+FUZZ_PROGRAMS = $(FUZZ_TARGETS:%=$(FUZZ_BUILD)/tests/fuzz/fuzz_%)
+FUZZ_TESTS = $(FUZZ_TARGETS:%=$(SANITIZED)/tests/fuzz/fuzz_%)
+FUZZ_SECONDS ?= 0
+
+$(BUILD)/everything.a: $(BRIDGE) $(PROTOCOL) $(LIBRARY) $(COMMAND)
+	rm -f $@ && $(AR) rcs $@ $(sort $^)
+
+# With FUZZER clang's runtime has the main(), without it main.c.
+$(BUILD)/tests/fuzz/fuzz_%: $(BUILD)/tests/fuzz/fuzz_%.o $(if $(FUZZER),,$(BUILD)/tests/fuzz/main.o) $(BUILD)/everything.a
+	$(CC) $(ALL_LDFLAGS) $(if $(FUZZER),-fsanitize=fuzzer) $^ -o $@ $(UNIT_LIBS)
+
+.SECONDARY: $(BUILD)/tests/fuzz/main.o $(FUZZ_TARGETS:%=$(BUILD)/tests/fuzz/fuzz_%.o)
+.PHONY: fuzz fuzz-programs fuzz-build fuzz-corpus deps-fuzz
+
+fuzz-programs: $(FUZZ_TARGETS:%=$(BUILD)/tests/fuzz/fuzz_%)
+
+fuzz-build: deps-fuzz
+	+$(MAKE) --no-print-directory BUILD=$(FUZZ_BUILD) CC=$(CLANG) FUZZER=1 \
+		SANITIZE=address,undefined,fuzzer-no-link CFLAGS="-O1 -g" fuzz-programs
+
+fuzz: fuzz-build
+	@[ "$(FUZZ_SECONDS)" != 0 ] || exit 0; for t in $(FUZZ_CHOSEN); do \
+		mkdir -p $(FUZZ_BUILD)/found $(FUZZ_BUILD)/corpus/$$t tests/fuzz/corpus/$$t; \
+		echo "== $$t"; \
+		nice -n 19 $(FUZZ_BUILD)/tests/fuzz/fuzz_$$t -max_total_time=$(FUZZ_SECONDS) \
+			-timeout=20 -rss_limit_mb=2048 -print_final_stats=1 \
+			-artifact_prefix=$(FUZZ_BUILD)/found/$$t- \
+			$$([ ! -f tests/fuzz/$$t.dict ] || echo -dict=tests/fuzz/$$t.dict) \
+			$(FUZZ_ARGS) $(FUZZ_BUILD)/corpus/$$t tests/fuzz/corpus/$$t </dev/null || exit 1; \
+	done
+
+# Inputs with names of their own (findings, seeds) stay; those that are named by their sum are made
+# anew.
+fuzz-corpus: fuzz-build
+	tests/fuzz/minimise $(FUZZ_BUILD) $(FUZZ_CHOSEN)
+
+deps-fuzz:
+	@+$(MAKE) --no-print-directory deps DEBIAN="clang libclang-rt-14-dev libmsgpack-dev"
