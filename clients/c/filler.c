@@ -177,9 +177,9 @@ static int ask(struct filler *filler, int64_t now)
 		pack_text(&packer, "hello");
 	else
 		pack_replay(&packer, filler);
-	err = buffer.size == SIZE_MAX ? -ENOMEM
-				      : transport_ask(filler->transport, filler->socket,
-						      buffer.data, buffer.size);
+	err = buffer.size == SIZE_MAX
+		      ? -ENOMEM
+		      : transport_ask(filler->transport, filler->socket, buffer.data, buffer.size);
 	msgpack_sbuffer_destroy(&buffer);
 	filler->retry_at = now + filler->retry_ms;
 	filler->retry_ms *= 2;

@@ -26,7 +26,7 @@ from harness import (FAKE_NODE, ROOT, SANITIZED, Bridge, FakeNode, Subscriber, T
                      compile_inject, free_port, inject_env, main, need_root, tool, wait_until)
 
 CHOSEN = os.environ.get("INJECT", "")
-SAMPLE_SECONDS = 30
+SAMPLE_SECONDS = 20
 WORKERS = 4
 EXIT_CODES = range(1, 7)
 
@@ -621,7 +621,7 @@ class Commands(TestCase):
         tasks = [f"{kind}:{n}" for (kind, _), numbers in places.items() for n in {*numbers[:2], numbers[-1]}]
         total = len(tasks)
         random.shuffle(tasks)
-        deadline = time.monotonic() + (1e9 if CHOSEN else 3)
+        deadline = time.monotonic() + (1e9 if CHOSEN else 2)
 
         def one(what):
             if time.monotonic() > deadline:

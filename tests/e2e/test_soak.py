@@ -3,7 +3,7 @@ stall and lie; the node and one coretapd killed at random; the clock stepped by 
 disk full. In the end every firing is accounted for, and the coretapd that was not killed holds neither
 more memory nor more descriptors than after its first seconds.
 
-SOAK_SECONDS (default 40) says how long, SOAK_PLOT=FILE.svg draws memory and descriptors."""
+SOAK_SECONDS (default 30) says how long, SOAK_PLOT=FILE.svg draws memory and descriptors."""
 import collections
 import json
 import os
@@ -20,11 +20,11 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "lib"))
 sys.path.insert(0, os.path.join(HERE, "..", "bench"))
 from harness import (FAKE_NODE, Bridge, FakeNode, TestCase, compile_inject, free_port, inject_env, main, need_root,
-                     wait_until)
+                     tool, wait_until)
 from plot import plot
 from replay import CompleteSubscriber
 
-SECONDS = float(os.environ.get("SOAK_SECONDS", "40"))
+SECONDS = float(os.environ.get("SOAK_SECONDS", "30"))
 PLOT = os.environ.get("SOAK_PLOT")
 # What each life of the node fires, at 20,000 events a second: a step of the walk has two.
 LIVES = (("burst", 10 ** 12, "--rate", 20000), ("burst", 10 ** 12, "--rate", 20000, "--probe", "spent"),
@@ -72,6 +72,8 @@ class Soak(TestCase):
         self.labels = {kind: f"{kind}{os.getpid()}" for kind in self.ports}
         for label in self.labels.values():
             self.addCleanup(shutil.rmtree, f"/run/coretap/{label}", ignore_errors=True)
+            self.addCleanup(subprocess.run, [tool("coretapd", False), "--detach", "--name", label],
+                            stderr=subprocess.DEVNULL)
         self.lives, self.did, self.samples, self.said = [], collections.Counter(), [], []
 
     def clock_set(self, seconds):
@@ -240,8 +242,6 @@ class Soak(TestCase):
                 if process.poll() is None:
                     process.kill()
                 process.wait()
-            subprocess.run([self.steady.process.args[0], "--detach", "--name", self.labels["killed"]],
-                           stderr=subprocess.DEVNULL)
             self.report(accounts["steady"].total(), subs["killed"].pages)
         memory = [rss for _, rss, _ in self.samples]
         third = len(memory) // 3
