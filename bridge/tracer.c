@@ -451,11 +451,13 @@ static int pins_remove(const char *directory)
 
 	if (!dir)
 		return errno == ENOENT ? 0 : -errno;
-	while ((entry = readdir(dir)))
+	while ((errno = 0, entry = readdir(dir)))
 		if (entry->d_name[0] != '.' && !unlinkat(dirfd(dir), entry->d_name, 0))
 			n++;
 		else if (entry->d_name[0] != '.')
 			err = -errno;
+	if (errno)
+		err = -errno;
 	closedir(dir);
 	return err ? err : n;
 }
@@ -710,10 +712,12 @@ int tracer_give(struct tracer *t, uid_t uid, gid_t gid)
 	t->given = keep_fd(dirfd(dir));
 	if (t->given < 0)
 		err = -errno;
-	while ((entry = readdir(dir)))
+	while ((errno = 0, entry = readdir(dir)))
 		if (strcmp(entry->d_name, "..") &&
 		    fchownat(dirfd(dir), entry->d_name, uid, gid, AT_SYMLINK_NOFOLLOW))
 			err = -errno;
+	if (errno)
+		err = -errno;
 	closedir(dir);
 	if (err) {
 		log_error("%s: cannot be given to the user: %s", t->pins, strerror(-err));

@@ -108,7 +108,7 @@ enum manner {
 	F(file, lstat, MINUS_ONE, EACCES)                           \
 	F(file, fstat, MINUS_ONE, EIO)                              \
 	F(file, statvfs, MINUS_ONE, EIO)                            \
-	F(file, access, MINUS_ONE, EACCES)                          \
+	F(file, access, MINUS_ONE, EIO)                             \
 	F(file, readlink, MINUS_ONE, EACCES)                        \
 	F(file, realpath, NOTHING, EACCES)                          \
 	F(file, read, MINUS_ONE, EIO)                               \
