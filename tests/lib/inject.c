@@ -61,7 +61,7 @@ enum manner {
 	F(zmq, zmq_bind, MINUS_ONE, EADDRNOTAVAIL)                  \
 	F(zmq, zmq_connect, MINUS_ONE, ENOMEM)                      \
 	F(zmq, zmq_setsockopt, MINUS_ONE, EINVAL)                   \
-	F(zmq, zmq_getsockopt, MINUS_ONE, EINVAL)                   \
+	F(zmq, zmq_getsockopt, MINUS_ONE, EINTR)                    \
 	F(zmq, zmq_poll, MINUS_ONE, EINTR)                          \
 	F(zmq, zmq_send, MINUS_ONE, EINTR)                          \
 	F(zmq, zmq_send_const, MINUS_ONE, EINTR)                    \
