@@ -137,6 +137,7 @@ COVERAGE = $(BUILD)/coverage
 COVERAGE_TESTS ?= $(wildcard tests/e2e/test_*.py)
 
 coverage: all
+	@command -v gcovr >/dev/null || { echo "wants gcovr: apt-get install gcovr" >&2; exit 1; }
 	+$(MAKE) --no-print-directory BUILD=$(COVERAGE) CFLAGS="-O0 -g --coverage -fprofile-update=atomic" LDFLAGS=--coverage \
 		all unit
 	find $(COVERAGE) -name '*.gcda' -delete
