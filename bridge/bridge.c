@@ -388,7 +388,10 @@ static int privileges_drop(struct bridge *b)
 {
 	if (!geteuid() && tracer_give(b->tracer, b->user.uid, b->user.gid))
 		return EXIT_OTHER;
-	return privilege_drop(&b->user, of_others(b), !node_reached(b)) ? EXIT_PRIVILEGE : 0;
+	return privilege_drop(&b->user, of_others(b), !node_reached(b),
+			      tracer_wants_admin(b->tracer))
+		       ? EXIT_PRIVILEGE
+		       : 0;
 }
 
 int bridge_open(struct bridge *b, const struct options *options)

@@ -471,14 +471,17 @@ static int evictions_append(struct journal *j, MDB_txn *txn, const struct evicti
 	return rc;
 }
 
-static int entry_write(struct journal *j, MDB_txn *txn, const struct journal_entry *entry)
+/* whole: with the messages. Without them history ends here, since it has no holes: what was held
+ * goes too. */
+static int entry_write(struct journal *j, MDB_txn *txn, const struct journal_entry *entry,
+		       bool whole)
 {
 	MDB_val key = text_val(STATE_KEY);
 	MDB_val value = { entry->state_size, (void *)entry->state };
 	int rc = 0;
 
 	for (enum socket_id id = 0; id < N_SOCKETS && !rc; id++)
-		rc = messages_append(j, txn, id, entry);
+		rc = whole ? messages_append(j, txn, id, entry) : mdb_drop(txn, j->messages[id], 0);
 	if (!rc && entry->evictions)
 		rc = evictions_append(j, txn, entry->evictions);
 	if (!rc)
@@ -486,8 +489,9 @@ static int entry_write(struct journal *j, MDB_txn *txn, const struct journal_ent
 	return rc;
 }
 
-/* The map is full although the live bytes are bounded: large values fragment it. Drops a tenth. */
-static int make_room(struct journal *j)
+/* The map is full although the live bytes are bounded: large values fragment it, and so does much
+ * that comes at once. Keeps so many tenths. */
+static int make_room(struct journal *j, size_t tenths)
 {
 	MDB_txn *txn;
 	int rc = mdb_txn_begin(j->env, NULL, 0, &txn);
@@ -495,7 +499,7 @@ static int make_room(struct journal *j)
 	if (rc)
 		return rc;
 	for (enum socket_id id = 0; id < N_SOCKETS && !rc; id++)
-		rc = prune(j, txn, id, live_bytes(j, txn, id) / 10 * 9);
+		rc = prune(j, txn, id, j->limit[id] / 10 * tenths);
 	if (rc) {
 		mdb_txn_abort(txn);
 		return rc;
@@ -503,24 +507,33 @@ static int make_room(struct journal *j)
 	return mdb_txn_commit(txn);
 }
 
+static int entry_commit(struct journal *j, const struct journal_entry *entry, bool whole)
+{
+	MDB_txn *txn;
+	int rc = mdb_txn_begin(j->env, NULL, 0, &txn);
+
+	if (rc)
+		return rc;
+	rc = entry_write(j, txn, entry, whole);
+	if (!rc)
+		return mdb_txn_commit(txn);
+	mdb_txn_abort(txn);
+	return rc;
+}
+
 int journal_write(struct journal *j, const struct journal_entry *entry)
 {
-	int rc = MDB_MAP_FULL;
+	int rc = entry_commit(j, entry, true);
 
-	/* Twenty tenths: whatever fits at all fits then. */
-	for (int attempt = 0; attempt < 20 && rc == MDB_MAP_FULL; attempt++) {
-		MDB_txn *txn;
-
-		if (attempt && (rc = make_room(j)))
-			break;
-		rc = mdb_txn_begin(j->env, NULL, 0, &txn);
-		if (rc)
-			break;
-		rc = entry_write(j, txn, entry);
-		if (rc)
-			mdb_txn_abort(txn);
-		else
-			rc = mdb_txn_commit(txn);
+	for (size_t tenths = 10; tenths-- && rc == MDB_MAP_FULL;) {
+		rc = make_room(j, tenths);
+		if (!rc)
+			rc = entry_commit(j, entry, true);
+	}
+	if (rc == MDB_MAP_FULL) {
+		log_warning("journal: too small for what came at once: what can be replayed begins "
+			    "after it; make it larger with --journal-low and --journal-high");
+		rc = entry_commit(j, entry, false);
 	}
 	if (!rc && entry->evictions)
 		evictions_saved(entry->evictions);

@@ -87,8 +87,11 @@ int privilege_check(bool others)
 	return -EPERM;
 }
 
-const char *privilege_hint(void)
+const char *privilege_hint(bool perf_links)
 {
+	if (perf_links && !(effective_capabilities() >> CAP_SYS_ADMIN & 1))
+		return "; without uprobe_multi links (Linux 6.6) this takes CAP_SYS_ADMIN: start "
+		       "coretapd again, as root";
 	return "; kernel lockdown, a container or kernel.perf_event_paranoid may forbid it: "
 	       "`coretap doctor` tells";
 }
@@ -195,8 +198,8 @@ static void give(const struct user *user, int directory, const char *name)
 				    strerror(errno));
 		return;
 	}
-	if (!fstat(fd, &st) && (S_ISDIR(st.st_mode) || (S_ISREG(st.st_mode) && st.st_nlink == 1)) &&
-	    fchown(fd, user->uid, user->gid))
+	if (fstat(fd, &st) || ((S_ISDIR(st.st_mode) || (S_ISREG(st.st_mode) && st.st_nlink == 1)) &&
+			       fchown(fd, user->uid, user->gid)))
 		log_warning("%s: cannot be given to %s: %s", name, user->name ? user->name : "root",
 			    strerror(errno));
 	close(fd);
@@ -240,14 +243,17 @@ void privilege_give(const struct user *user, const char *path, const char *const
  *
  * And of root only, where --user does not name another one:
  *
+ * CAP_SYS_ADMIN   with perf links, that is before Linux 6.6: attaching them takes it, whatever
+ *                 CAP_PERFMON stands for elsewhere, and a node that is upgraded is attached anew.
+ *                 A user does without, and is attached to what ran at the start until a restart.
+ *
  * CAP_DAC_READ_SEARCH  where the PID file, or the path of the binary, is closed to others, as a
  * data directory is by default. A user does without, since with it he could read every wallet; root
  * could anyway.
  *
  * Not kept: CAP_DAC_OVERRIDE and CAP_CHOWN (the files are the user's by then), CAP_NET_BIND_SERVICE
- * (everything is bound), CAP_SYS_RESOURCE (memory for maps is counted by cgroup since 5.11),
- * CAP_SYS_ADMIN (CAP_BPF and CAP_PERFMON stand for what it did here). */
-static uint64_t needed(const struct user *user, bool others, bool closed)
+ * (everything is bound), CAP_SYS_RESOURCE (memory for maps is counted by cgroup since 5.11). */
+static uint64_t needed(const struct user *user, bool others, bool closed, bool perf_links)
 {
 	uint64_t set = 1ULL << CAP_BPF | 1ULL << CAP_PERFMON | 1ULL << CAP_LEASE;
 	bool root = !user->name && !geteuid();
@@ -256,7 +262,18 @@ static uint64_t needed(const struct user *user, bool others, bool closed)
 		set |= 1ULL << CAP_SYS_PTRACE;
 	if (closed && root)
 		set |= 1ULL << CAP_DAC_READ_SEARCH;
+	if (perf_links && root)
+		set |= 1ULL << CAP_SYS_ADMIN;
 	return set;
+}
+
+/* For a look at what will be possible, or back from it. */
+static void capabilities_try(uint64_t wanted)
+{
+	int err = capabilities_limit(wanted, false);
+
+	if (err)
+		log_warning("capabilities: %s", strerror(-err));
 }
 
 bool privilege_reaches(const struct user *user, const char *path)
@@ -270,19 +287,19 @@ bool privilege_reaches(const struct user *user, const char *path)
 	if (user->name)
 		privilege_as(user);
 	else
-		capabilities_limit(needed(user, true, false), false);
+		capabilities_try(needed(user, true, false, false));
 	closed = faccessat(AT_FDCWD, path, S_ISDIR(st.st_mode) ? X_OK : R_OK, AT_EACCESS) &&
 		 errno == EACCES;
 	if (user->name)
 		privilege_self();
 	else
-		capabilities_limit(UINT64_MAX, false);
+		capabilities_try(UINT64_MAX);
 	return !closed;
 }
 
-int privilege_drop(const struct user *user, bool others, bool closed)
+int privilege_drop(const struct user *user, bool others, bool closed, bool perf_links)
 {
-	uint64_t wanted = needed(user, others, closed);
+	uint64_t wanted = needed(user, others, closed, perf_links);
 	int err;
 
 	bounding_limit(wanted);

@@ -13,7 +13,7 @@ int privilege_check(bool others);
 bool privilege_sees_others(void);
 
 /* Ends a message about a refused attach: what to look at. */
-const char *privilege_hint(void);
+const char *privilege_hint(bool perf_links);
 
 /* ---- --user ---- */
 
@@ -51,7 +51,8 @@ bool privilege_reaches(const struct user *user, const char *path);
 
 /* Becomes the user for good and keeps only what going on needs; see privilege.c for each
  * capability. others: processes of other users are looked at. closed: something that must be read
- * is not reached. Returns 0 or -errno, said in the log. */
-int privilege_drop(const struct user *user, bool others, bool closed);
+ * is not reached. perf_links: there is nothing better to attach with. Returns 0 or -errno, said in
+ * the log. */
+int privilege_drop(const struct user *user, bool others, bool closed, bool perf_links);
 
 #endif

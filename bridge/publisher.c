@@ -246,6 +246,9 @@ static void threads_start(void *context)
 
 	if (s)
 		zmq_close(s);
+	else
+		log_warning("libzmq: %s: its threads keep what capabilities there are",
+			    zmq_strerror(errno));
 }
 
 int publisher_open(struct publisher **publisher, const struct publisher_options *options)

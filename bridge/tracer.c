@@ -408,7 +408,9 @@ int tracer_attach(struct tracer *t, const struct tracepoints *tps, unsigned int 
 	if (err) {
 		tracer_detach_group(t, group);
 		log_error("%s: cannot attach: %s%s", path, strerror(-err),
-			  err == -EPERM || err == -EACCES ? privilege_hint() : "");
+			  err == -EPERM || err == -EACCES
+				  ? privilege_hint(!(t->features & FEATURE_MULTI))
+				  : "");
 	}
 	return err;
 }
@@ -534,6 +536,11 @@ const struct shared *tracer_shared(const struct tracer *t)
 clockid_t tracer_clock(const struct tracer *t)
 {
 	return t->features & FEATURE_TAI ? CLOCK_TAI : CLOCK_BOOTTIME;
+}
+
+bool tracer_wants_admin(const struct tracer *t)
+{
+	return !(t->features & FEATURE_MULTI);
 }
 
 const char *tracer_describe(const struct tracer *t)
@@ -669,13 +676,14 @@ int tracer_resume(struct tracer **tracer, const char *label)
 	pin_fds(t, fds);
 	for (int i = 0; i < N_PINS && !err; i++) {
 		*fds[i] = pinned_get(t->pins, pin_names[i]);
-		err = i < N_ALWAYS && *fds[i] < 0 ? -ESTALE : 0;
+		err = *fds[i] < 0 && (i < N_ALWAYS || *fds[i] != -ENOENT) ? -ESTALE : 0;
 	}
 	for (int i = 0; i < MAX_SITES && !err; i++) {
 		char path[192];
 
 		link_pin_path(t, (size_t)i, path, sizeof(path));
 		t->links[i] = bpf_obj_get(path);
+		err = t->links[i] < 0 && errno != ENOENT ? -ESTALE : 0;
 		links |= t->links[i] >= 0;
 		t->attached[i / GROUP_SITES] |= t->links[i] >= 0;
 	}

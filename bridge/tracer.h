@@ -101,6 +101,9 @@ const struct shared *tracer_shared(const struct tracer *tracer);
 /* The clock of record.time_ns. */
 clockid_t tracer_clock(const struct tracer *tracer);
 
+/* Whether attaching takes CAP_SYS_ADMIN, as that of perf links does. */
+bool tracer_wants_admin(const struct tracer *tracer);
+
 /* What is in use, for the log: "uprobe_multi, sleepable, TAI clock". */
 const char *tracer_describe(const struct tracer *tracer);
 

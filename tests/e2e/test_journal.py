@@ -3,6 +3,7 @@ happens to it, publishing goes on and status says what replay is worth."""
 import os
 import random
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -307,6 +308,30 @@ class Bounds(JournalCase):
             self.assertEqual(status["replay"], "ok", bridge.log())
             held = self.held(self.replay(), sub.runs[0])
             self.assertEqual(held, list(range(status["held"], status["n"] + 1)))
+            self.assertEqual(bridge.stop(), 0)
+
+    def test_more_at_once_than_it_holds(self):
+        """What came at once is larger than the journal: history begins after it, nothing stops."""
+        with self.start("--journal-low", "1M", "--journal-high", "1M") as bridge:
+            sub = self.subscribe(bridge)
+            self.burst(sub, 1000)
+            for _ in range(3):
+                bridge.send(signal.SIGSTOP)
+                with FakeNode("blocks", 1, 30000, "--wait") as node:
+                    fired = node.finish()
+                bridge.send(signal.SIGCONT)
+                self.burst(sub, 1000)
+            wait_until(lambda: sub.count.get("block.evictions") == 3 and sub.count.get("node.exited") == 7, 10,
+                       "the lists")
+            self.check_stream(sub)
+            self.assertEqual(sub.count["mempool.removed"], 4000 + 3 * fired["mempool.removed"])
+            n = sub.next_n[sub.runs[0], "low"] - 1
+            wait_until(lambda: sub.status("low")["n"] == n, 5, "a status")
+            status = sub.status("low")
+            self.assertEqual(status["replay"], "ok", bridge.log())
+            held = self.held(self.replay(), sub.runs[0])
+            self.assertEqual(held, list(range(status["held"], n + 1)))
+            self.assertGreaterEqual(len(held), 1000)
             self.assertEqual(bridge.stop(), 0)
 
     def test_in_run_at_most_a_quarter_of_what_is_free(self):
