@@ -31,7 +31,7 @@ WITH_NATS := $(shell echo '\#include <nats/nats.h>' | $(CC) $(CFLAGS) -E - >/dev
 all: $(addprefix $(BUILD)/,coretapd coretap $(WITH_NATS) libcoretap.a libcoretap.so coretap.pc fake_node \
 		fake_node-v23 fake_node-v25 fake_node-v26)
 
-.PHONY: lint valgrind bench-node all unit sanitized tsan coverage deps deps-tests deps-js check test test-node demo bench install uninstall dist deb clean format docs
+.PHONY: lint valgrind bench-node all unit sanitized tsan coverage deps deps-tests deps-js check test test-node demo explorer bench install uninstall dist deb clean format docs
 
 FORCE:
 
@@ -137,6 +137,7 @@ COVERAGE = $(BUILD)/coverage
 COVERAGE_TESTS ?= $(wildcard tests/e2e/test_*.py)
 
 coverage: all
+	@command -v gcovr >/dev/null || { echo "wants gcovr: apt-get install gcovr" >&2; exit 1; }
 	+$(MAKE) --no-print-directory BUILD=$(COVERAGE) CFLAGS="-O0 -g --coverage -fprofile-update=atomic" LDFLAGS=--coverage \
 		all unit
 	find $(COVERAGE) -name '*.gcda' -delete
@@ -149,9 +150,14 @@ coverage: all
 
 # ---- for people ----
 
-demo: deps
+demo: deps deps-js
 	+$(MAKE) --no-print-directory all
 	$(TEST_ENV) tests/demo
+
+# A recording, served without root or a node: a simulated one unless RECORDING=FILE.
+explorer: deps deps-js
+	+$(MAKE) --no-print-directory $(BUILD)/coretap
+	BUILD=$(BUILD) clients/explorer/play $(RECORDING)
 
 docs: $(BUILD)/coretap
 	$(BUILD)/coretap topics --json > protocol/events.json
@@ -164,10 +170,9 @@ format:
 
 DEBIAN = gcc make clang llvm bpftool libbpf-dev libelf-dev libzmq3-dev libmsgpack-dev liblmdb-dev libyaml-dev libmicrohttpd-dev \
 	 linux-libc-dev libc6-dev systemtap-sdt-dev binutils pkg-config python3 python3-zmq python3-msgpack python3-bitcoinlib python3-yaml \
-	 libncurses-dev mandoc libnats-dev \
-	 clang-format clang-tidy cppcheck shellcheck flake8
-# What tests alone need.
-DEBIAN_TESTS = nats-server openssl
+	 libncurses-dev mandoc libnats-dev
+# What tests alone need: linters, a server, the browser in which the explorer's page is looked at.
+DEBIAN_TESTS = clang-format clang-tidy cppcheck shellcheck flake8 nats-server openssl chromium
 
 # What is missing is installed on Debian and its kin; elsewhere it is named.
 deps: PACKAGES = $(DEBIAN)
@@ -187,15 +192,15 @@ deps deps-tests:
 		echo "  Arch:   gcc make clang llvm bpf libbpf libelf zeromq msgpack-c lmdb libyaml libmicrohttpd systemtap python-pyzmq python-msgpack python-yaml"; \
 	fi
 
-# Debian 12's Node is older than the JavaScript client wants; where there is one that serves, its
-# tests run, elsewhere they are skipped.
+# Debian 12's Node is older than the JavaScript client and the explorer want; where there is one that
+# serves, their tests run, elsewhere they are skipped.
 deps-js:
 	@node -e 'process.exit(+process.versions.node.split(".")[0] >= 20 ? 0 : 1)' 2>/dev/null || \
-		{ echo "No Node 20 or later here: the JavaScript client's tests will be skipped."; exit 0; }; \
-	for place in clients/js clients/nats/examples; do \
+		{ echo "No Node 20 or later here: nothing of JavaScript will run, its tests will be skipped."; exit 0; }; \
+	for place in clients/js clients/explorer clients/nats/examples; do \
 		[ $$place/node_modules/.package-lock.json -nt $$place/package-lock.json ] || \
 			npm ci --ignore-scripts --no-audit --no-fund --prefix $$place || \
-			echo "npm ci failed: the JavaScript tests of $$place will be skipped."; \
+			echo "npm ci failed: what wants $$place will be skipped."; \
 	done
 
 INSTALL = install

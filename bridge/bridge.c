@@ -494,6 +494,8 @@ static void losses_publish(struct bridge *b, const uint64_t lost[MAX_PROBES], ui
 		intake_evictions(b, complete, true);
 	for (size_t i = 0; i < b->tps.n; i++)
 		if (b->tps.table[i].selected)
+			/* losses_read fills as many as there are.
+			 * NOLINTNEXTLINE(clang-analyzer-core.CallAndMessage) */
 			stream_loss(&b->streams[b->tps.table[i].event->socket], (unsigned int)i,
 				    (uint32_t)b->node.process.pid, lost[i]);
 }

@@ -189,8 +189,12 @@ static void give(const struct user *user, int directory, const char *name)
 	int fd = openat(directory, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
 	struct stat st;
 
-	if (fd < 0)
+	if (fd < 0) {
+		if (errno != ENOENT)
+			log_warning("%s: cannot be given to %s: %s", name, user->name,
+				    strerror(errno));
 		return;
+	}
 	if (!fstat(fd, &st) && (S_ISDIR(st.st_mode) || (S_ISREG(st.st_mode) && st.st_nlink == 1)) &&
 	    fchown(fd, user->uid, user->gid))
 		log_warning("%s: cannot be given to %s: %s", name, user->name ? user->name : "root",
@@ -205,8 +209,10 @@ void privilege_give(const struct user *user, const char *path, const char *const
 	if (geteuid())
 		return;
 	fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-	if (fd < 0)
+	if (fd < 0) {
+		log_warning("%s: cannot be given to %s: %s", path, user->name, strerror(errno));
 		return;
+	}
 	if (fchown(fd, user->uid, user->gid))
 		log_warning("%s: cannot be given to %s: %s", path, user->name ? user->name : "root",
 			    strerror(errno));

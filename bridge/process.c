@@ -321,6 +321,8 @@ const char *process_chain(pid_t pid)
 	for (char *arg = args; n > 0 && arg < args + n; arg += strlen(arg) + 1) {
 		const char *word = arg;
 
+		/* n > 0 bytes were read.
+		 * NOLINTNEXTLINE(clang-analyzer-core.UndefinedBinaryOperatorResult) */
 		if (*word != '-')
 			continue;
 		word += word[1] == '-' ? 2 : 1;

@@ -300,7 +300,8 @@ void publisher_close(struct publisher *p)
 	while (p->context && zmq_ctx_term(p->context) && errno == EINTR)
 		;
 	for (size_t i = 0; i < p->n_paths; i++) {
-		unlink(p->paths[i]);
+		if (unlink(p->paths[i]) && errno != ENOENT)
+			log_warning("%s: cannot be removed: %s", p->paths[i], strerror(errno));
 		free(p->paths[i]);
 	}
 	free(p);

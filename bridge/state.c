@@ -273,7 +273,10 @@ bool state_resume(struct bridge *b)
 	if (err) {
 		log_warning("%s: what an earlier coretapd left attached is not whole: detached",
 			    b->label);
-		tracer_unpin(b->label);
+		err = tracer_unpin(b->label);
+		if (err < 0)
+			log_error("%s/%s: cannot be removed: %s", TRACER_PIN_ROOT, b->label,
+				  strerror(-err));
 		return false;
 	}
 	s = calloc(1, sizeof(*s));

@@ -426,8 +426,9 @@ static void links_release(struct tracer *t, size_t first, size_t end)
 		char path[192];
 
 		link_pin_path(t, i, path, sizeof(path));
-		if (t->pins[0] && t->links[i] >= 0)
-			unlink(path);
+		if (t->pins[0] && t->links[i] >= 0 && unlink(path) && errno != ENOENT)
+			log_error("%s: cannot be removed, so it stays attached: %s", path,
+				  strerror(errno));
 		fd_close(&t->links[i]);
 		bpf_link__destroy(t->perf[i]);
 		t->perf[i] = NULL;
@@ -446,15 +447,19 @@ static int pins_remove(const char *directory)
 {
 	DIR *dir = opendir(directory);
 	struct dirent *entry;
-	int n = 0;
+	int n = 0, err = 0;
 
 	if (!dir)
 		return errno == ENOENT ? 0 : -errno;
-	while ((entry = readdir(dir)))
+	while ((errno = 0, entry = readdir(dir)))
 		if (entry->d_name[0] != '.' && !unlinkat(dirfd(dir), entry->d_name, 0))
 			n++;
+		else if (entry->d_name[0] != '.')
+			err = -errno;
+	if (errno)
+		err = -errno;
 	closedir(dir);
-	return n;
+	return err ? err : n;
 }
 
 void tracer_detach(struct tracer *t)
@@ -464,8 +469,13 @@ void tracer_detach(struct tracer *t)
 	links_release(t, 0, MAX_SITES);
 	memset(t->attached, 0, sizeof(t->attached));
 	if (t->pins[0]) {
-		pins_remove(t->pins);
-		tracer_unpin(t->label);
+		int n = pins_remove(t->pins);
+
+		if (n >= 0)
+			tracer_unpin(t->label);
+		else
+			log_error("%s: cannot be removed, so it stays attached: %s", t->pins,
+				  strerror(-n));
 	}
 	t->pins[0] = '\0';
 	fd_close(&t->given);
@@ -702,10 +712,12 @@ int tracer_give(struct tracer *t, uid_t uid, gid_t gid)
 	t->given = keep_fd(dirfd(dir));
 	if (t->given < 0)
 		err = -errno;
-	while ((entry = readdir(dir)))
+	while ((errno = 0, entry = readdir(dir)))
 		if (strcmp(entry->d_name, "..") &&
 		    fchownat(dirfd(dir), entry->d_name, uid, gid, AT_SYMLINK_NOFOLLOW))
 			err = -errno;
+	if (errno)
+		err = -errno;
 	closedir(dir);
 	if (err) {
 		log_error("%s: cannot be given to the user: %s", t->pins, strerror(-err));

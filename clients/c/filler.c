@@ -145,6 +145,18 @@ static void pack_replay(msgpack_packer *packer, const struct filler *filler)
 		pack_text(packer, filter->names[i]);
 }
 
+/* What cannot be added for want of memory leaves no half of a request behind. */
+static int request_write(void *arg, const char *data, size_t len)
+{
+	msgpack_sbuffer *buffer = arg;
+
+	if (buffer->size != SIZE_MAX && !msgpack_sbuffer_write(buffer, data, len))
+		return 0;
+	free(buffer->data);
+	*buffer = (msgpack_sbuffer){ .size = SIZE_MAX };
+	return -1;
+}
+
 static int ask(struct filler *filler, int64_t now)
 {
 	bool hello = filler->question == HELLO;
@@ -156,7 +168,7 @@ static int ask(struct filler *filler, int64_t now)
 	if (!hello)
 		keys += (filler->question == SINCE ? 2 : 3) + names_fit(filler->filter);
 	msgpack_sbuffer_init(&buffer);
-	msgpack_packer_init(&packer, &buffer, msgpack_sbuffer_write);
+	msgpack_packer_init(&packer, &buffer, request_write);
 	msgpack_pack_map(&packer, keys);
 	pack_uint(&packer, "v", WIRE_VERSION);
 	pack_uint(&packer, "id", ++filler->id);
@@ -165,7 +177,9 @@ static int ask(struct filler *filler, int64_t now)
 		pack_text(&packer, "hello");
 	else
 		pack_replay(&packer, filler);
-	err = transport_ask(filler->transport, filler->socket, buffer.data, buffer.size);
+	err = buffer.size == SIZE_MAX
+		      ? -ENOMEM
+		      : transport_ask(filler->transport, filler->socket, buffer.data, buffer.size);
 	msgpack_sbuffer_destroy(&buffer);
 	filler->retry_at = now + filler->retry_ms;
 	filler->retry_ms *= 2;

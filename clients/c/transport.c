@@ -398,8 +398,11 @@ int transport_answer(struct transport *transport, enum socket_id id, unsigned in
 
 	if (!transport->askers[id])
 		return 0;
-	if (zmq_msg_recv(part, transport->askers[id], ZMQ_DONTWAIT) < 0) {
-		if (errno != EAGAIN && errno != EINTR)
+	/* Again at once after a signal: the descriptor tells of an answer only once. */
+	while (zmq_msg_recv(part, transport->askers[id], ZMQ_DONTWAIT) < 0) {
+		if (errno == EINTR)
+			continue;
+		if (errno != EAGAIN)
 			return -errno;
 		return is_broken(transport, id) ? -ECONNRESET : 0;
 	}
@@ -439,7 +442,8 @@ void transport_touch(struct transport *transport, enum socket_id id)
 	int events;
 	size_t size = sizeof(events);
 
-	zmq_getsockopt(transport->sockets[id], ZMQ_EVENTS, &events, &size);
+	while (zmq_getsockopt(transport->sockets[id], ZMQ_EVENTS, &events, &size) && errno == EINTR)
+		;
 }
 
 int transport_fd(struct transport *transport)

@@ -127,6 +127,8 @@ export class Subscriber<Int = number> implements AsyncIterable<Item<Int>> {
   /** The next event or notice; null when nothing came within timeout milliseconds, or after close(). Asking
    * for the next one says that the one before is done: that is when a position is written. */
   next(timeout?: number): Promise<Item<Int> | null>;
+  /** Events so far that replay gave: those from `since` or a position on, and those that did not arrive. */
+  readonly replayed: number;
   /** The next item at hand, without waiting. */
   take(): Item<Int> | null;
   /** Says that the item in hand is done, without asking for the next one. */
@@ -184,7 +186,7 @@ export class Transaction {
 export type Synced = NoticeOf<"synced">;
 export type Resyncing = NoticeOf<"resyncing"> & { readonly reason: string };
 
-export interface MempoolOptions extends Pick<Options, "address" | "memory" | "replay" | "curveServer" | "curveSecret"> {
+export interface MempoolOptions extends Pick<Options, "address" | "since" | "memory" | "replay" | "curveServer" | "curveSecret"> {
   rpc: Pick<RPC, "call">;
   /** more topics to receive */
   topics?: string[];
@@ -197,6 +199,8 @@ export interface MempoolOptions extends Pick<Options, "address" | "memory" | "re
 interface MempoolEvents {
   event: [KnownEvent];
   notice: [StreamNotice | Synced | Resyncing];
+  /** undefined: closed */
+  status: [Status | undefined];
 }
 
 /** An exact mirror of the node's mempool, that follows by itself. */
@@ -212,6 +216,8 @@ export class Mempool extends EventEmitter {
   readonly synced: boolean;
   /** snapshots taken */
   readonly syncs: number;
+  /** Events so far that replay gave. */
+  readonly replayed: number;
   has(txid: string): boolean;
   /** A transaction that is in the mempool, or was there last. */
   get(txid: string): Transaction | undefined;

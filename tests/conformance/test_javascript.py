@@ -19,21 +19,26 @@ TAIL = {"javascript": ["node", os.path.join(CLIENT, "tail.js")],
 ENVIRONMENT = {**os.environ, "PYTHONPATH": os.path.join(ROOT, "clients", "python")}
 
 
+def own(case, package, name):
+    """One file of a package's own tests: passed, failed, or skipped as a whole."""
+    done = subprocess.run(["node", "--test", "--test-reporter=tap", f"test/{name}.test.js"],
+                          cwd=package, capture_output=True, text=True, timeout=600)
+    case.assertEqual(done.returncode, 0, done.stdout[-8000:] + done.stderr[-2000:])
+    lines = [line.strip() for line in done.stdout.splitlines()]
+    skipped = [line for line in lines if line.startswith("ok ") and " # SKIP" in line]
+    passed = [line for line in lines if line.startswith("ok ") and " # SKIP" not in line]
+    if not passed:
+        case.skipTest(skipped[0].split(" # SKIP ")[-1] if skipped else "no tests")
+    case.assertEqual(skipped, [])
+    return done.stdout
+
+
 class JavaScript(TestCase):
     def setUp(self):
         need_node()
 
     def own(self, name):
-        """One file of the package's own tests; a line for each that was skipped."""
-        done = subprocess.run(["node", "--test", "--test-reporter=tap", f"test/{name}.test.js"],
-                              cwd=CLIENT, capture_output=True, text=True, timeout=600)
-        self.assertEqual(done.returncode, 0, done.stdout[-8000:] + done.stderr[-2000:])
-        lines = [line.strip() for line in done.stdout.splitlines()]
-        skipped = [line for line in lines if line.startswith("ok ") and " # SKIP" in line]
-        passed = [line for line in lines if line.startswith("ok ") and " # SKIP" not in line]
-        if not passed:
-            self.skipTest(skipped[0].split(" # SKIP ")[-1] if skipped else "no tests")
-        self.assertEqual(skipped, [])
+        own(self, CLIENT, name)
 
     def test_frames(self):
         self.own("wire")

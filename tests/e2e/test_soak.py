@@ -3,7 +3,7 @@ stall and lie; the node and one coretapd killed at random; the clock stepped by 
 disk full. In the end every firing is accounted for, and the coretapd that was not killed holds neither
 more memory nor more descriptors than after its first seconds.
 
-SOAK_SECONDS (default 40) says how long, SOAK_PLOT=FILE.svg draws memory and descriptors."""
+SOAK_SECONDS (default 30) says how long, SOAK_PLOT=FILE.svg draws memory and descriptors."""
 import collections
 import json
 import os
@@ -20,11 +20,11 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "lib"))
 sys.path.insert(0, os.path.join(HERE, "..", "bench"))
 from harness import (FAKE_NODE, Bridge, FakeNode, TestCase, compile_inject, free_port, inject_env, main, need_root,
-                     wait_until)
+                     tool, wait_until)
 from plot import plot
 from replay import CompleteSubscriber
 
-SECONDS = float(os.environ.get("SOAK_SECONDS", "40"))
+SECONDS = float(os.environ.get("SOAK_SECONDS", "30"))
 PLOT = os.environ.get("SOAK_PLOT")
 # What each life of the node fires, at 20,000 events a second: a step of the walk has two.
 LIVES = (("burst", 10 ** 12, "--rate", 20000), ("burst", 10 ** 12, "--rate", 20000, "--probe", "spent"),
@@ -72,7 +72,9 @@ class Soak(TestCase):
         self.labels = {kind: f"{kind}{os.getpid()}" for kind in self.ports}
         for label in self.labels.values():
             self.addCleanup(shutil.rmtree, f"/run/coretap/{label}", ignore_errors=True)
-        self.lives, self.did, self.samples = [], collections.Counter(), []
+            self.addCleanup(subprocess.run, [tool("coretapd", False), "--detach", "--name", label],
+                            stderr=subprocess.DEVNULL)
+        self.lives, self.did, self.samples, self.said = [], collections.Counter(), [], []
 
     def clock_set(self, seconds):
         with open(self.clock + ".new", "w") as f:
@@ -105,6 +107,9 @@ class Soak(TestCase):
 
     def kill_bridge(self):
         self.bridge.kill()
+        for line in self.bridge.log().splitlines():
+            if "warning" in line or "error" in line:
+                self.said.append(f"{time.monotonic() - self.begin:.0f} s: {line}")
         self.bridge.errors.close()
         time.sleep(self.chance.uniform(0, 0.3))
         self.bridge = self.start("killed")
@@ -159,7 +164,7 @@ class Soak(TestCase):
         # A witness that the machine let fall behind by more than the journal holds is told so, exactly.
         gone = {(run, topic, end + 1): end - begin + 1 for run, topic, begin, end in sub.gone}
         self.assertEqual([w for w in account.wrong if w not in gone][:5], [], name)
-        self.assertEqual((sub.unknown, len(account.runs), account.lost), ([], 1, 0), name)
+        self.assertEqual((sub.unknown, len(account.runs), account.lost), ([], 1, 0), f"{name}: {self.said}")
         self.assertLessEqual(set(account.count), {pid for pid, _ in nodes}, name)
         self.did["events gone for a witness"] += sum(gone.values())
         if gone:
@@ -237,8 +242,6 @@ class Soak(TestCase):
                 if process.poll() is None:
                     process.kill()
                 process.wait()
-            subprocess.run([self.steady.process.args[0], "--detach", "--name", self.labels["killed"]],
-                           stderr=subprocess.DEVNULL)
             self.report(accounts["steady"].total(), subs["killed"].pages)
         memory = [rss for _, rss, _ in self.samples]
         third = len(memory) // 3

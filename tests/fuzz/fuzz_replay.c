@@ -99,6 +99,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 		o->endpoints[e][0] = endpoint[e];
 	}
 	o->ipc_mode = 0600;
+	o->user = &bridge.user;
 	o->ipc_owner = (uid_t)-1;
 	o->ipc_group = (gid_t)-1;
 	o->subscriber_memory = 1 << 20;

@@ -84,15 +84,15 @@ def need_root():
         raise unittest.SkipTest("wants root")
 
 
-def need_node():
-    """Node.js for the JavaScript client."""
+def need_node(package="js", module="zeromq"):
+    """Node.js, and what a package of ours under clients/ depends on."""
     if not shutil.which("node"):
         raise unittest.SkipTest("wants node")
     version = subprocess.run(["node", "--version"], capture_output=True, text=True).stdout
     if int(version.strip().lstrip("v").split(".")[0] or 0) < 20:
         raise unittest.SkipTest(f"wants node 20 or later, has {version.strip()}")
-    if not os.path.exists(os.path.join(ROOT, "clients", "js", "node_modules", "zeromq")):
-        raise unittest.SkipTest("wants its dependencies: npm ci --prefix clients/js")
+    if not os.path.exists(os.path.join(ROOT, "clients", package, "node_modules", module)):
+        raise unittest.SkipTest("wants its dependencies: make deps-js")
 
 
 def compile_inject(directory):

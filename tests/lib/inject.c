@@ -61,7 +61,7 @@ enum manner {
 	F(zmq, zmq_bind, MINUS_ONE, EADDRNOTAVAIL)                  \
 	F(zmq, zmq_connect, MINUS_ONE, ENOMEM)                      \
 	F(zmq, zmq_setsockopt, MINUS_ONE, EINVAL)                   \
-	F(zmq, zmq_getsockopt, MINUS_ONE, EINVAL)                   \
+	F(zmq, zmq_getsockopt, MINUS_ONE, EINTR)                    \
 	F(zmq, zmq_poll, MINUS_ONE, EINTR)                          \
 	F(zmq, zmq_send, MINUS_ONE, EINTR)                          \
 	F(zmq, zmq_send_const, MINUS_ONE, EINTR)                    \
@@ -108,14 +108,13 @@ enum manner {
 	F(file, lstat, MINUS_ONE, EACCES)                           \
 	F(file, fstat, MINUS_ONE, EIO)                              \
 	F(file, statvfs, MINUS_ONE, EIO)                            \
-	F(file, access, MINUS_ONE, EACCES)                          \
+	F(file, access, MINUS_ONE, EIO)                             \
 	F(file, readlink, MINUS_ONE, EACCES)                        \
 	F(file, realpath, NOTHING, EACCES)                          \
 	F(file, read, MINUS_ONE, EIO)                               \
 	F(file, pread, MINUS_ONE, EIO)                              \
 	F(file, write, MINUS_ONE, ENOSPC)                           \
 	F(file, pwrite, MINUS_ONE, ENOSPC)                          \
-	F(file, fwrite, NOTHING, ENOSPC)                            \
 	F(file, fflush, MINUS_ONE, ENOSPC)                          \
 	F(file, fsync, MINUS_ONE, EIO)                              \
 	F(file, posix_fallocate, THE_ERROR, ENOSPC)                 \

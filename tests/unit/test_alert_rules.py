@@ -68,7 +68,7 @@ class Rules(Case):
         ("{}", "1: rules is missing"),
         ("rules: [{name: a, topic: '*'}]", "1: webhooks is missing"),
         (HOOK + "rules: []", "2: rules: no rules"),
-        (HOOK + "rule: []", "2: rule: no such field; there are address, state, rpc, webhooks, rules"),
+        (HOOK + "rule: []", "2: rule: no such field; there are address, curve_server, curve_secret, state, rpc, webhooks, rules"),
         (HOOK + "address: here\nrules: {name: a, topic: node.exited}", "2: address: here: not an address"),
         (HOOK + "rules:\n  - topic: mempool.added", "3: rules[0]: name is missing"),
         (HOOK + "rules:\n  - name: a b", "3: rules[0].name: not a name of letters, digits, _ . -"),
@@ -127,6 +127,10 @@ class Rules(Case):
         (HOOK + "rules:\n  - {name: a, topic: mempool.added, where: {fee: []}}", "3: rules[0].where.fee: names none"),
         ("webhooks:\n  a:\n    url: http://h/\n    timeout: 0s\nrules: []", "4: webhooks.a.timeout: must be more"),
         (HOOK + "rpc: {url: 'https://h'}\nrules: {name: a, topic: node.exited}", "2: rpc: https://h: not an address"),
+        (HOOK + "rules: {name: a, topic: node.exited}\ncurve_server: none\ncurve_secret: none",
+         "3: curve_server: {0}/none: No such file"),
+        (HOOK + "rules: {name: a, topic: node.exited}\ncurve_secret: none",
+         "3: curve_secret: curve_server and curve_secret belong together"),
     )
 
     def test_bad_rules_name_file_line_and_field(self):

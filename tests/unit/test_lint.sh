@@ -9,7 +9,7 @@ fail=0
 # What git knows; a tarball has nothing else.
 files() {
 	{ git ls-files 2>/dev/null || find . -type f -name '[!.]*' ! -path './build/*' | cut -c3-; } |
-		grep -v '^clients/js/node_modules/'
+		grep -v -e '^clients/[a-z]*/node_modules/'
 }
 
 # Those that begin with a line which names the interpreter.

@@ -56,8 +56,10 @@ void output_text(struct output *out, const char *text, size_t length)
 
 	out->text.length = 0;
 	json_text(&out->text, text, length);
-	if (out->text.failed)
+	if (out->text.failed) {
+		out->error = ENOMEM;
 		return;
+	}
 	/* Quotes only where a reader would wonder where the text ends. */
 	for (size_t i = 1; i + 1 < out->text.length; i++)
 		if (strchr(" \"\\=", out->text.data[i]))

@@ -66,6 +66,15 @@ void player_close(struct player *player)
 	free(player);
 }
 
+/* Half a message must not be sent, and without memory there is nothing to play with. */
+static void demand_whole(const msgpack_sbuffer *buffer)
+{
+	if (encode_whole(buffer))
+		return;
+	complain("out of memory");
+	exit(EXIT_OTHER);
+}
+
 int player_publish(struct player *player, enum socket_id socket)
 {
 	struct playlist *list = player->list;
@@ -128,6 +137,7 @@ void player_status(struct player *player, const char *topic)
 		}
 		msgpack_sbuffer_init(&body);
 		encode_status(&body, &status);
+		demand_whole(&body);
 		zmq_send(player->sockets[id], topic, strlen(topic), ZMQ_SNDMORE);
 		zmq_send(player->sockets[id], body.data, body.size, 0);
 		msgpack_sbuffer_destroy(&body);
@@ -171,11 +181,11 @@ static void pack_pair(msgpack_packer *packer, const char *key, const char *text)
 static void begin(msgpack_packer *packer, msgpack_sbuffer *out, const struct request *request,
 		  size_t keys)
 {
-	msgpack_packer_init(packer, out, msgpack_sbuffer_write);
+	msgpack_packer_init(packer, out, encode_write);
 	msgpack_pack_map(packer, keys + 2);
 	pack_uint(packer, "v", WIRE_VERSION);
 	pack_text(packer, "id");
-	msgpack_sbuffer_write(out, (const char *)request->id, request->id_length);
+	encode_write(out, (const char *)request->id, request->id_length);
 }
 
 static void answer_hello(const struct player *player, const struct request *request,
@@ -298,9 +308,17 @@ static bool add_message(struct answer *answer, const struct playlist *list,
 		return false;
 	answer->parts = parts;
 	playlist_encode(list, played, &body);
-	zmq_msg_init_size(&parts[answer->n_parts], topic->length);
+	demand_whole(&body);
+	if (zmq_msg_init_size(&parts[answer->n_parts], topic->length)) {
+		msgpack_sbuffer_destroy(&body);
+		return false;
+	}
+	if (zmq_msg_init_size(&parts[answer->n_parts + 1], body.size)) {
+		zmq_msg_close(&parts[answer->n_parts]);
+		msgpack_sbuffer_destroy(&body);
+		return false;
+	}
 	memcpy(zmq_msg_data(&parts[answer->n_parts++]), topic->name, topic->length);
-	zmq_msg_init_size(&parts[answer->n_parts], body.size);
 	memcpy(zmq_msg_data(&parts[answer->n_parts++]), body.data, body.size);
 	answer->bytes += topic->length + body.size;
 	msgpack_sbuffer_destroy(&body);
@@ -419,6 +437,7 @@ static bool serve(struct player *player)
 		begin(&packer, &answer.header, &request, 1);
 		pack_pair(&packer, "error", error);
 	}
+	demand_whole(&answer.header);
 	zmq_send(socket, answer.header.data, answer.header.size,
 		 ZMQ_DONTWAIT | (answer.n_parts ? ZMQ_SNDMORE : 0));
 	for (size_t i = 0; i < answer.n_parts; i++) {

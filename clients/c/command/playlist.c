@@ -222,14 +222,14 @@ static void write_evictions(msgpack_sbuffer *body, const struct item *event, uin
 	msgpack_packer packer;
 	struct item key;
 
-	msgpack_packer_init(&packer, body, msgpack_sbuffer_write);
+	msgpack_packer_init(&packer, body, encode_write);
 	msgpack_pack_map(&packer, event->length);
 	for (uint32_t i = 0; i < event->length; i++) {
 		const uint8_t *value = decode_item(at, &key), *end = decode_skip(value);
 
-		msgpack_sbuffer_write(body, (const char *)at, (size_t)(value - at));
+		encode_write(body, (const char *)at, (size_t)(value - at));
 		if (!item_is(&key, "n_block"))
-			msgpack_sbuffer_write(body, (const char *)value, (size_t)(end - value));
+			encode_write(body, (const char *)value, (size_t)(end - value));
 		else if (n_block)
 			msgpack_pack_uint64(&packer, n_block);
 		else
@@ -260,7 +260,7 @@ void playlist_encode(const struct playlist *list, const struct played *played,
 	} else {
 		const uint8_t *end = skip(message.events.at, message.events.left);
 
-		msgpack_sbuffer_write(body, (const char *)message.events.at,
+		encode_write(body, (const char *)message.events.at,
 				      (size_t)(end - message.events.at));
 	}
 	encode_message_end(body, place, played->events);

@@ -49,7 +49,7 @@ export class Transaction {
   }
 }
 
-/** Emits "event" and "notice", each when it has been applied; notices of its own are synced and resyncing.
+/** Emits "event", "notice" and "status", each when it has been applied; notices of its own are synced and resyncing.
  * An exception of a listener is thrown to the process; the mirror goes on. */
 export class Mempool extends EventEmitter {
   transactions = new Map(); // by txid as RPC prints it
@@ -73,13 +73,13 @@ export class Mempool extends EventEmitter {
   #closed = false;
 
   /** rpc: new RPC(...), or anything with call(method, ...parameters). */
-  constructor({ rpc, address, topics = [], verbose = true, history = 100_000, memory, replay, curveServer, curveSecret }) {
+  constructor({ rpc, address, topics = [], verbose = true, history = 100_000, since, memory, replay, curveServer, curveSecret }) {
     super();
     this.#rpc = rpc;
     this.#verbose = verbose;
     this.#keep = history;
     const sockets = new Filter([...TOPICS, ...topics]).sockets();
-    this.#stream = new Subscriber([...TOPICS, ...topics, STATUS], { address, memory, replay, sockets, curveServer, curveSecret });
+    this.#stream = new Subscriber([...TOPICS, ...topics, STATUS], { address, since, memory, replay, sockets, curveServer, curveSecret });
     this.#follow().catch((error) => this.#throw(error));
   }
 
@@ -87,6 +87,11 @@ export class Mempool extends EventEmitter {
 
   get size() {
     return this.transactions.size;
+  }
+
+  /** Events so far that replay gave. */
+  get replayed() {
+    return this.#stream.replayed;
   }
 
   has(txid) {
@@ -157,6 +162,7 @@ export class Mempool extends EventEmitter {
         this.#tell("event", item);
       } else if (item.kind === "status") {
         if (item.socket === "low") this.#status();
+        this.#tell("status", item);
       } else {
         this.#tell("notice", item);
         this.#lookAt(item);
@@ -183,7 +189,6 @@ export class Mempool extends EventEmitter {
     // The first one: nothing is missed from here on.
     if (!this.synced && this.#exactAt === Infinity) this.#snapshot();
     else if (this.#statuses >= this.#exactAt) this.#becomeSynced();
-    this.emit("status");
   }
 
   async #snapshot() {

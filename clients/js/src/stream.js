@@ -122,6 +122,10 @@ export class Batch {
     this.#index = skip;
   }
 
+  get size() {
+    return this.#message.events.length - this.#index;
+  }
+
   next() {
     const { run, pid, n, events, times } = this.#message;
     const i = this.#index;
@@ -147,6 +151,7 @@ function heldRuns(hello) {
 export class Stream {
   nodes = new Map();
   last = null; // node of the last good message
+  replayed = 0; // events that replay gave
 
   /** entire: all of the socket is received, so that every position counts on and what is missing shows
    * at once. Else it shows at the next message of its topic or the next status, and order between topics
@@ -333,7 +338,10 @@ export class Stream {
         const message = decodeMessage(topic, frames[i + 1], this.bigint);
         if (message.run !== node.run || message.node !== node.label)
           throw new WireError("of another node or run than asked for");
-        yield* this.#account(node, topic, message);
+        for (const part of this.#account(node, topic, message)) {
+          if (part instanceof Batch) this.replayed += part.size;
+          yield part;
+        }
       } catch (error) {
         if (!(error instanceof WireError)) throw error;
         yield new Notice("malformed", this.socket, { topic, reason: `replay: ${error.message}` });

@@ -181,6 +181,11 @@ export class Subscriber {
     }
   }
 
+  /** Events so far that replay gave: those from `since` or a position on, and those that did not arrive. */
+  get replayed() {
+    return this.#links.reduce((sum, { stream }) => sum + stream.replayed, 0);
+  }
+
   /** The next event or notice; null when nothing came within timeout milliseconds, or after close().
    * Asking for the next one says that the one before is done: that is when a position is written. */
   async next(timeout = Infinity) {

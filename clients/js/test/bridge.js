@@ -10,7 +10,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 
 import { exit } from "./publisher.js";
 
-const BUILD = fileURLToPath(new URL(`../../../${process.env.BUILD ?? "build"}/`, import.meta.url));
+export const BUILD = fileURLToPath(new URL(`../../../${process.env.BUILD ?? "build"}/`, import.meta.url));
 // A node of our own: a bridge follows any process of its binary, also that of another test.
 const directory = mkdtempSync(join(tmpdir(), "coretap-js-"));
 const NODE = join(directory, "fake_node");

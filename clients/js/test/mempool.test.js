@@ -77,6 +77,25 @@ function scripted(name, body, options) {
   });
 }
 
+test("begins in the past, and tells each status", { timeout: 30_000 }, async () => {
+  const publisher = await Publisher.open();
+  for (const i of [1, 2, 3]) await publisher.send("mempool.added", { events: [{ time_us: 1700000000000000, txid: txid(i), vsize: 100, fee: 1000 }] });
+  const pool = new Mempool({ rpc: { call: async () => ({}) }, address: publisher.address, since: "oldest" });
+  const statuses = [];
+  pool.on("status", (status) => status && statuses.push([status.socket, status.n]));
+  await publisher.join();
+  const timer = setInterval(() => publisher.status(), 100);
+  try {
+    await pool.ready();
+    assert.deepEqual([[...pool.transactions.keys()], pool.replayed], [[1, 2, 3].map(id), 3]);
+    assert.deepEqual(statuses[0], ["low", 3]);
+  } finally {
+    clearInterval(timer);
+    pool.close();
+    publisher.close();
+  }
+});
+
 scripted("snapshot, then the stream", async (s) => {
   s.listed.set(id(1), [200, 2099999999999999]).set(id(2), [50, 51]);
   await s.pool.ready();
