@@ -411,7 +411,7 @@ static void foresee(struct source *source, enum socket_id socket)
 	}
 	span = outlook->head - outlook->held + 1;
 	left = next - outlook->held;
-	if (left > span / 2)
+	if (left > span / 4 * 3)
 		outlook->level = 0;
 	rate = outlook->at_us > outlook->before_us && outlook->held > outlook->held_before
 		       ? (double)(outlook->held - outlook->held_before) /
