@@ -9,6 +9,7 @@
 #include "source.h"
 #include "stream.h"
 
+#define SOON_US 3e6
 #define MAX_DOUBTS 10 /* each takes five seconds and a bit */
 
 static struct coretap *open_tap(const struct source_options *options, int *err)
@@ -410,14 +411,16 @@ static void foresee(struct source *source, enum socket_id socket)
 	}
 	span = outlook->head - outlook->held + 1;
 	left = next - outlook->held;
-	if (left > span / 2)
+	if (left > span / 4 * 3)
 		outlook->level = 0;
-	if (left > span / 4 || outlook->level)
-		return;
 	rate = outlook->at_us > outlook->before_us && outlook->held > outlook->held_before
 		       ? (double)(outlook->held - outlook->held_before) /
 				 (double)(outlook->at_us - outlook->before_us)
 		       : 0;
+	/* A quarter is left, or little time: statuses are a second apart. */
+	if (outlook->level || left > span * 3 / 4 ||
+	    (left > span / 4 && (rate <= 0 || (double)left / rate > SOON_US)))
+		return;
 	outlook->level = 1;
 	complain("%s: %s socket: %s events are not published yet; the journal begins to lose them "
 		 "in about %.0f s (a larger one: coretapd --journal-%s)",
