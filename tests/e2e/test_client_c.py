@@ -146,7 +146,7 @@ class ClientC(TestCase):
         now and then, a bridge that is killed fifteen times: the mempool built from `coretap tail` is
         the node's, and nothing is missing or comes twice."""
         args = ("--keep-attached", "--subscriber-memory", "256K", "--journal-low", "128M",
-                "--journal-high", "64M")
+                "--journal-high", "256M")
         pool, chance = os.path.join(self.directory, "pool"), random.Random(9)
         bridge = self.bridge(*args)
         with open(os.path.join(self.directory, "out"), "w+") as out, \

@@ -323,8 +323,10 @@ class Bounds(JournalCase):
                 self.burst(sub, 1000)
             wait_until(lambda: sub.count.get("block.evictions") == 3 and sub.count.get("node.exited") == 7, 10,
                        "the lists")
+            self.burst(sub, 1000)
+            wait_until(lambda: sub.count.get("node.exited") == 8, 10, "node.exited")
             self.check_stream(sub)
-            self.assertEqual(sub.count["mempool.removed"], 4000 + 3 * fired["mempool.removed"])
+            self.assertEqual(sub.count["mempool.removed"], 5000 + 3 * fired["mempool.removed"])
             n = sub.next_n[sub.runs[0], "low"] - 1
             wait_until(lambda: sub.status("low")["n"] == n, 5, "a status")
             status = sub.status("low")
