@@ -675,8 +675,10 @@ int tracer_resume(struct tracer **tracer, const char *label)
 	}
 	pin_fds(t, fds);
 	for (int i = 0; i < N_PINS && !err; i++) {
-		*fds[i] = pinned_get(t->pins, pin_names[i]);
-		err = *fds[i] < 0 && (i < N_ALWAYS || *fds[i] != -ENOENT) ? -ESTALE : 0;
+		int fd = pinned_get(t->pins, pin_names[i]);
+
+		*fds[i] = fd;
+		err = fd < 0 && (fd != -ENOENT || i < N_ALWAYS) ? -ESTALE : 0;
 	}
 	for (int i = 0; i < MAX_SITES && !err; i++) {
 		char path[192];

@@ -261,7 +261,7 @@ void playlist_encode(const struct playlist *list, const struct played *played,
 		const uint8_t *end = skip(message.events.at, message.events.left);
 
 		encode_write(body, (const char *)message.events.at,
-				      (size_t)(end - message.events.at));
+			     (size_t)(end - message.events.at));
 	}
 	encode_message_end(body, place, played->events);
 }
