@@ -196,13 +196,18 @@ class User(Case):
                         take(100)
                         node.finish()
                     os.rename(shutil.copy(FAKE_NODE, self.path("fresh")), self.binary)
-                    wait_until(lambda: first.log().count("attached\n") > turn, 10, "attached again")
+                    wait_until(lambda: first.log().count(" attached\n") > turn, 10, "attached again")
+                # Its end is that of the old file, which a successor could not know.
+                with FakeNode("burst", 100, "--wait", "--start-delay", 300, binary=self.binary) as node:
+                    take(100)
+                    node.finish()
+                wait_until(lambda: first.log().count(" is gone\n") == 3, 10, "the node's end")
                 with open(clients, "a") as f, open(self.path("eve.pub")) as key:
                     f.write(key.read())
                 first.send(signal.SIGHUP)
                 wait_until(lambda: "2 keys" in first.log(), 5, "keys read again")
                 with urllib.request.urlopen(f"http://127.0.0.1:{metrics}/metrics", timeout=10) as page:
-                    self.assertIn(b'coretap_probe_fired_total{topic="mempool.removed"} 200', page.read())
+                    self.assertIn(b'coretap_probe_fired_total{topic="mempool.removed"} 300', page.read())
                 self.assertNotIn("warning", first.log())
                 first.kill()
                 with Bridge(*args, binary=self.binary, name=first.name, port=first.port, keep=True) as second:
