@@ -211,8 +211,7 @@ static int run_step(const struct mode *mode, const struct target *target)
 	printf("attached\n");
 	fflush(stdout);
 	read_until_stopped(skeleton);
-	printf("{\"attach\":\"%s\",\"lost\":%llu}\n", way,
-	       (unsigned long long)skeleton->bss->lost);
+	printf("{\"attach\":\"%s\",\"lost\":%llu}\n", way, (unsigned long long)skeleton->bss->lost);
 	return 0; /* the kernel detaches */
 }
 

@@ -56,7 +56,10 @@ class Running:
     def waits_for_signals(self):
         """An interrupt ends it in order from now on."""
         directory = f"/proc/{self.process.pid}/fd"
-        return any("signalfd" in os.readlink(f"{directory}/{fd}") for fd in os.listdir(directory))
+        try:
+            return any("signalfd" in os.readlink(f"{directory}/{fd}") for fd in os.listdir(directory))
+        except FileNotFoundError:  # closed in between
+            return False
 
     def stop(self, number=signal.SIGINT, seconds=40):
         if self.process.poll() is None:
