@@ -61,6 +61,10 @@ ABSORBED = {
     ("prctl", "loop_open"), ("prctl", "privilege_drop"), ("prctl", "bounding_limit"),
     # what is kept is decided without it, and told when it lacks
     ("syscall_126", "privilege_reaches"), ("setsockopt", "listener_open"),
+    # what a client has read is noticed later: it may have to ask again
+    ("zmq_getsockopt", "reads_notice"),
+    # a hint less
+    ("stat", "process_namespace_is_own"),
     # stderr is gone: there is nobody left to tell
     ("write", "line_put"),
     # what an old journal takes counts as used by others: less room, and a smaller one is told
