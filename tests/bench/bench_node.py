@@ -56,7 +56,7 @@ class Sequence:
 
 def connect_block(node, transactions):
     """Confirms what the mempool holds in one block; returns the milliseconds that it took."""
-    coins = node.make_coins(transactions)
+    coins = node.make_coins(transactions, value=20_000)  # all rounds live on few coinbases
     node.send_all([spend(coin, 1000 + i) for i, coin in enumerate(coins)])
     entries = node.rpc.getrawmempool()
     before = len(CONNECT.findall(node.log()))
@@ -124,6 +124,11 @@ def main():
     report.table(("", "ms", "ratio"),
                  [(mode, f"{statistics.median(times):.1f}",
                    f"{statistics.median(times) / base:.2f}") for mode, times in costs.items()])
+    added = statistics.median(costs["attached, defaults"]) - base
+    report.write(f"The transactions are as small as can be, without a signature, so such a block connects in a "
+                 f"fraction of the time that one of the main network takes. Each fires three events at least, a "
+                 f"coin spent, a coin added and its removal: coretap adds {added / count / 3 * 1000:.1f} µs for "
+                 "each, with node, coretapd and the test's subscribers on the same cores.")
     report.section("What is told of it", "Latencies from the firing of `block_connected`, and, for the "
                    "list, from the last removal.")
 
