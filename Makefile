@@ -22,7 +22,7 @@ PROTOCOL = $(call objects,$(wildcard protocol/*.c))
 BRIDGE = $(call objects,$(filter-out bridge/main.c,$(wildcard bridge/*.c)))
 LIBRARY_SOURCES = $(wildcard clients/c/*.c)
 LIBRARY = $(call objects,$(LIBRARY_SOURCES) protocol/catalogue.c protocol/decode.c protocol/json.c)
-NATS = $(call objects,$(wildcard clients/nats/*.c) $(addprefix clients/c/command/,follow.c keygen.c output.c times.c))
+NATS = $(call objects,$(wildcard clients/nats/*.c) $(addprefix clients/c/command/,follow.c keygen.c output.c program.c times.c))
 COMMAND = $(call objects,$(wildcard clients/c/command/*.c) bridge/probes.c bridge/operands.c bridge/log.c protocol/encode.c)
 
 # Where there is no libnats, what needs it is left out.

@@ -408,9 +408,8 @@ int tracer_attach(struct tracer *t, const struct tracepoints *tps, unsigned int 
 	if (err) {
 		tracer_detach_group(t, group);
 		log_error("%s: cannot attach: %s%s", path, strerror(-err),
-			  err == -EPERM || err == -EACCES
-				  ? privilege_hint(!(t->features & FEATURE_MULTI))
-				  : "");
+			  err == -EPERM || err == -EACCES ? privilege_hint(tracer_wants_admin(t))
+							  : "");
 	}
 	return err;
 }

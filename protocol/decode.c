@@ -411,22 +411,15 @@ static int check_event(const uint8_t **at, const uint8_t *end, const struct even
 	for (uint32_t left = event.length; left; left--) {
 		/* Nearly always the keys come in the catalogue's order: then there is nothing to
 		 * search, and nothing to check of a key that is byte for byte the expected one. */
-		if (timed && desc && expected < desc->n_fields &&
-		    step_key(at, end, desc->fields[expected].name)) {
-			err = check_whole(at, end, &value, 3, reason);
-			if (!err)
-				err = check_field(&value, desc, expected, &seen, reason);
-			if (err)
-				return err;
-			expected++;
-			continue;
-		}
-		err = check_key(at, end, &key, reason);
+		bool known = timed && desc && expected < desc->n_fields &&
+			     step_key(at, end, desc->fields[expected].name);
+
+		err = known ? 0 : check_key(at, end, &key, reason);
 		if (!err)
 			err = check_whole(at, end, &value, 3, reason);
 		if (err)
 			return err;
-		if (text_is(&key, "time_us", 7)) {
+		if (!known && text_is(&key, "time_us", 7)) {
 			if (value.kind != ITEM_UINT || timed)
 				return malformed(reason, "time_us: not one unsigned integer");
 			timed = true;
@@ -435,7 +428,7 @@ static int check_event(const uint8_t **at, const uint8_t *end, const struct even
 		if (!desc)
 			continue;
 
-		unsigned int i = find_field(desc, expected, &key);
+		unsigned int i = known ? expected : find_field(desc, expected, &key);
 
 		if (i == desc->n_fields)
 			continue;

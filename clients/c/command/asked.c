@@ -12,16 +12,6 @@
 
 #define PATIENCE_MS 5000
 
-/* A descriptor's texts end with NUL, those of the answer do not. */
-static const char *text_copy(const struct item *map, const char *name)
-{
-	struct cursor hint = item_elements(map);
-	struct item text;
-
-	decode_field(map, &hint, name, strlen(name), &text);
-	return text.kind == ITEM_TEXT ? strndup((const char *)text.data, text.length) : strdup("");
-}
-
 static uint64_t number_of(const struct item *map, const char *name)
 {
 	struct cursor hint = item_elements(map);
@@ -33,6 +23,7 @@ static uint64_t number_of(const struct item *map, const char *name)
 	return number.kind == ITEM_UINT ? number.number : 0;
 }
 
+/* The value of a key, empty where it has another kind. */
 static struct item member(const struct item *map, const char *name, enum item_kind kind)
 {
 	struct cursor hint = item_elements(map);
@@ -42,6 +33,14 @@ static struct item member(const struct item *map, const char *name, enum item_ki
 	if (found.kind != kind)
 		found = (struct item){ .kind = kind };
 	return found;
+}
+
+/* A descriptor's texts end with NUL, those of the answer do not. */
+static const char *text_copy(const struct item *map, const char *name)
+{
+	struct item text = member(map, name, ITEM_TEXT);
+
+	return text.length ? strndup((const char *)text.data, text.length) : strdup("");
 }
 
 static enum field_type type_named(const char *name)

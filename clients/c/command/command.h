@@ -30,7 +30,12 @@ struct subcommand {
 extern const struct subcommand command_tail, command_evictions, command_watch, command_record,
 	command_play, command_top, command_topics, command_probes, command_doctor, command_keygen;
 
-/* `coretap: text` on stderr. */
+/* Finds and runs the subcommand that argv[1] names. subcommands end with NULL. Returns an exit
+ * code. */
+int program_run(const char *name, const struct subcommand *const *subcommands, int argc,
+		char **argv);
+
+/* `NAME: text` on stderr. */
 void complain(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
 /* Usage of one subcommand on stdout; returns EXIT_DONE. */
