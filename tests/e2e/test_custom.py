@@ -366,7 +366,7 @@ class Custom(TestCase):
 
     def test_threads(self):
         """Eight threads at once, none credited with another one's call."""
-        with self.bridge(sanitized=False) as bridge, Subscriber(bridge) as sub:
+        with self.bridge() as bridge, Subscriber(bridge) as sub:
             sub.wait_status()
             self.run_kettle("threads", 5000, 10)
             sub.wait_ledger({"kettle.tick": 40000, "function.climb": 440000}, 60)

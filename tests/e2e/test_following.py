@@ -13,7 +13,7 @@ import tempfile
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
-from harness import (FAKE_NODE, ROOT, Bridge, FakeNode, Subscriber, TestCase, main, need_root,
+from harness import (FAKE_NODE, ROOT, Bridge, FakeNode, Subscriber, TestCase, free_port, main, need_root,
                      semaphores, tool, wait_until)
 
 NO_TRACEPOINTS = 3
@@ -288,6 +288,40 @@ class RecycledNumber(Case):
             wait_until(lambda: len(sub.of("node.exited")) == 2, 5, "two node.exited")
             self.check_lives(sub, node.pid, node.pid)
             self.check_account(sub, {"mempool.removed": 500})
+
+    def test_while_no_bridge_runs(self):
+        """What stays attached went on without a coretapd, the node died, and another program has its
+        number; and again, with the node itself: the successor follows no stranger, and tells of
+        each life."""
+        binary, label, port = self.binary(), f"n{os.getpid()}-{free_port()}", free_port()
+        args = {"binary": binary, "name": label, "port": port}
+        self.addCleanup(shutil.rmtree, f"/run/coretap/{label}", True)
+        self.addCleanup(subprocess.run, [tool("coretapd"), "--detach", "--name", label],
+                        stderr=subprocess.DEVNULL)
+        lives = []
+        with Bridge("--keep-attached", keep=True, **args) as first, Subscriber(first) as sub:
+            sub.wait_status()
+            for other in (["/bin/sleep", "60"], [binary, "burst", "300", "--wait", "--hold"]):
+                with FakeNode("burst", 200, "--wait", "--hold", binary=binary) as node:
+                    before = sub.count.get("mempool.removed", 0)
+                    sub.wait_count("mempool.removed", before + 200)
+                    first.kill()
+                    node.kill()
+                again = spawn_as(node.pid, *other)
+                try:
+                    first = Bridge("--keep-attached", keep=True, **args)
+                    self.addCleanup(first.__exit__, None)
+                    if other[0] == binary:
+                        sub.wait_count("mempool.removed", before + 500)
+                    wait_until(lambda: len(of_pid(sub, node.pid, "node.exited")) == 1, 5, "node.exited")
+                    wait_until(lambda: "pid" in sub.status("low") and sub.status("low")["pid"] ==
+                               (again if other[0] == binary else None), 5, "what is followed")
+                finally:
+                    end(again)
+                lives += [node.pid]
+            wait_until(lambda: len(of_pid(sub, node.pid, "node.exited")) == 2, 5, "the second one's end")
+            self.check_lives(sub, *lives, lives[-1])
+            self.check_account(sub, {"mempool.removed": 700})
 
     def test_by_number(self):
         """--pid means one process, not its number."""
@@ -581,7 +615,7 @@ class Rounds(Case):
         binary = self.binary()
         self.other_build(self.path("next"))
         shutil.copy(self.path("next"), self.path("reader"))
-        with Bridge(binary=binary, sanitized=False) as bridge, Subscriber(bridge) as sub:
+        with Bridge(binary=binary) as bridge, Subscriber(bridge) as sub:
             sub.wait_status()
             lives = self.rounds(sub, (0, 0.3, 0, 1, 5, 0),
                                 lambda: os.rename(self.path("next"), binary))
@@ -589,7 +623,7 @@ class Rounds(Case):
 
     def test_five_kills_with_perf_links(self):
         binary = self.binary()
-        with Bridge("--without", "multi", binary=binary, sanitized=False) as bridge, \
+        with Bridge("--without", "multi", binary=binary) as bridge, \
                 Subscriber(bridge) as sub:
             sub.wait_status()
             self.check_rounds(sub, self.rounds(sub, (0, 0.2, 0, 0.5, 0)))
@@ -617,7 +651,7 @@ class OneProcessor(Case):
         for without in ("", "multi", "sleepable", "dynptr"):
             args = ["--without", without] if without else []
             with self.subTest(without=without), \
-                    Bridge("--payload", "full", *args, binary=self.binary(), sanitized=False) \
+                    Bridge("--payload", "full", *args, binary=self.binary()) \
                     as bridge, Subscriber(bridge) as sub:
                 sub.wait_status()
                 with FakeNode("burst", 8000, "--probe", "message", "--size", 4000, "--threads", 4,
@@ -638,8 +672,7 @@ class OneProcessor(Case):
             for node in nodes:
                 wait_until(lambda: os.stat(f"/proc/{node.pid}/exe").st_ino ==
                            os.stat(binary).st_ino, 5, "the node")
-                bridges.append(Bridge("--payload", "full", "--pid", node.pid, binary=None,
-                                      sanitized=False))
+                bridges.append(Bridge("--payload", "full", "--pid", node.pid, binary=None))
                 subs.append(Subscriber(bridges[-1]).wait_status())
             for node in nodes:
                 node.process.send_signal(signal.SIGUSR1)

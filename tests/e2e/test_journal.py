@@ -278,7 +278,7 @@ class Content(JournalCase):
 
 class Bounds(JournalCase):
     def test_a_flood_in_high_does_not_age_low(self):
-        with self.start("--journal-low", "4M", "--journal-high", "2M", sanitized=False) as bridge:
+        with self.start("--journal-low", "4M", "--journal-high", "2M") as bridge:
             sub = self.subscribe(bridge)
             self.burst(sub, 10000)
             self.burst(sub, 300000, "--probe", "utxo")

@@ -321,14 +321,14 @@ class Nats(TestCase):
         binaries = [private_copy(), private_copy()]
         cluster = self.enter(Cluster(3))
         setup(cluster, "--replicas", "3", "--max-age", "1h")
-        bridges = [Bridge(*args, binary=b, name=f"nats{os.getpid()}-{i}", sanitized=False, keep=True)
+        bridges = [Bridge(*args, binary=b, name=f"nats{os.getpid()}-{i}", keep=True)
                    for i, b in enumerate(binaries)]
         for bridge, binary in zip(bridges, binaries):
-            self.addCleanup(subprocess.run, [tool("coretapd", False), "--detach", "--name", bridge.name,
+            self.addCleanup(subprocess.run, [tool("coretapd"), "--detach", "--name", bridge.name,
                                              "--binary", binary], stderr=subprocess.DEVNULL)
         nodes = [self.enter(FakeNode("burst", 10**9, "--rate", RATE, "--wait", "--start-delay", 300,
                                      binary=b)) for b in binaries]
-        forwarder = Forwarder(cluster, *bridges, sanitized=False)
+        forwarder = Forwarder(cluster, *bridges)
         chance, end, kills = random.Random(1), time.monotonic() + SECONDS, 0
         while time.monotonic() < end:
             victim = kills % 6
@@ -342,11 +342,11 @@ class Nats(TestCase):
                 bridges[0].kill()
                 time.sleep(chance.uniform(0, 0.5))
                 bridges[0] = Bridge(*args, binary=binaries[0], name=bridges[0].name, port=bridges[0].port,
-                                    sanitized=False, keep=True)
+                                    keep=True)
             else:
                 forwarder.kill()
                 time.sleep(chance.uniform(0, 0.5))
-                forwarder = Forwarder(cluster, *bridges, sanitized=False)
+                forwarder = Forwarder(cluster, *bridges)
             kills += 1
         self.enter(forwarder)
         ledgers = {b.name: n.stop() for b, n in zip(bridges, nodes)}

@@ -25,8 +25,7 @@ def descriptors(pid):
 
 class Ports(TestCase):
     def setUp(self):
-        # Many connections are about numbers, all else is about memory.
-        self.bridge = Bridge(sanitized="connect" not in self.id())
+        self.bridge = Bridge()
         self.addCleanup(self.bridge.__exit__, None, None, None)
         with Subscriber(self.bridge) as sub:
             sub.wait_status()
@@ -160,7 +159,7 @@ class Signals(TestCase):
                 time.sleep(chance.uniform(0, 0.02))
                 bridge.send(signal.SIGCONT)
                 time.sleep(chance.uniform(0, 0.02))
-        with Bridge(sanitized=False) as bridge, Subscriber(bridge, keep=False) as sub:
+        with Bridge() as bridge, Subscriber(bridge, keep=False) as sub:
             sub.wait_status()
             self.load(bridge, sub, disturb)
 
@@ -169,7 +168,7 @@ class Signals(TestCase):
             for _ in range(200):
                 bridge.send(signal.SIGHUP)
                 time.sleep(0.005)
-        with Bridge(sanitized=False) as bridge, Subscriber(bridge, keep=False) as sub:
+        with Bridge() as bridge, Subscriber(bridge, keep=False) as sub:
             sub.wait_status()
             self.load(bridge, sub, disturb)
 
@@ -189,7 +188,7 @@ class Signals(TestCase):
                 if b"Operation not permitted" in error:
                     self.skipTest("strace may not attach here")
                 time.sleep(0.05)
-        with Bridge(sanitized=False) as bridge, Subscriber(bridge, keep=False) as sub:
+        with Bridge() as bridge, Subscriber(bridge, keep=False) as sub:
             sub.wait_status()
             self.load(bridge, sub, disturb)
 

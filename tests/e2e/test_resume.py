@@ -102,11 +102,11 @@ class ResumeCase(TestCase):
             if bridge.process.poll() is None:
                 bridge.kill()
             bridge.errors.close()
-        subprocess.run([tool("coretapd", False), "--detach", "--name", self.label,
+        subprocess.run([tool("coretapd"), "--detach", "--name", self.label,
                         "--binary", self.binary], stderr=subprocess.DEVNULL)
         shutil.rmtree(f"/run/coretap/{self.label}", ignore_errors=True)
 
-    def start(self, *args, ready=True, keep=True, killer=None, binary=None, sanitized=False):
+    def start(self, *args, ready=True, keep=True, killer=None, binary=None, sanitized=True):
         env = {"LD_PRELOAD": self.shim, "KILLER": killer, "KILLER_WHEN": self.when} if killer else {}
         # Killed this often, a bridge seldom lives long enough to answer: history for half a minute.
         if not any(str(a).startswith("--journal") for a in args):
@@ -476,7 +476,7 @@ class KillAndChange(ResumeCase):
 
     def test_sigterm_and_start_go_on(self):
         account = Account()
-        bridge = self.start(sanitized=True)
+        bridge = self.start()
         sub = self.subscribe(account)
         with self.burst(100000000) as node:
             for _ in range(5):
@@ -484,7 +484,7 @@ class KillAndChange(ResumeCase):
                 self.assertEqual(bridge.stop(), 0)
                 self.assertIn("left attached", bridge.log())
                 time.sleep(0.1)
-                bridge = self.start(sanitized=True)
+                bridge = self.start()
                 self.assertTrue(self.resumed(bridge), bridge.log())
             fired = node.stop()
         self.check_whole(sub, account, fired)

@@ -283,7 +283,7 @@ class User(Case):
 
     def test_refusals(self):
         self.refused(USAGE, "--user", "no-such-user-here", says=("no-such-user-here",))
-        program = shutil.copy(tool("coretapd", sanitized=False), self.path("coretapd"))
+        program = shutil.copy(tool("coretapd"), self.path("coretapd"))
         done = subprocess.run(["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", program, "--user",
                                "root", "--binary", self.binary], stderr=subprocess.PIPE, text=True)
         self.assertEqual(done.returncode, PRIVILEGE, done.stderr)
@@ -296,7 +296,7 @@ class Missing(Case):
     def start(self, without=(), *args):
         """Exit code (None: it has attached) and what it said."""
         entry, name = pwd.getpwnam(USER), f"t{os.getpid()}-m"
-        program = shutil.copy(tool("coretapd", sanitized=False), self.path("coretapd"))
+        program = shutil.copy(tool("coretapd"), self.path("coretapd"))
         os.makedirs(f"/run/coretap/{name}", exist_ok=True)
         self.addCleanup(shutil.rmtree, f"/run/coretap/{name}", True)
         os.chown(f"/run/coretap/{name}", entry.pw_uid, entry.pw_gid)
@@ -550,7 +550,7 @@ class Curve(Case):
 
     def test_many_strangers(self):
         """Connections without a key, many at once: counted, and no event waits."""
-        with Bridge(*self.options(), binary=self.binary, sanitized=False) as bridge:
+        with Bridge(*self.options(), binary=self.binary) as bridge:
             s = self.connect(0, address=f"ipc:///run/coretap/{bridge.name}/low.sock")
             s.rcvhwm = 0
             self.assertTrue(s.poll(5000))

@@ -196,7 +196,7 @@ class Privileges(Case):
     def refused(self, words, *prefix, preexec=None):
         """Told as one line that names what is missing."""
         binary, label = self.binary(), own_label()
-        program = shutil.copy(tool("coretapd", sanitized=False), self.path("coretapd"))
+        program = shutil.copy(tool("coretapd"), self.path("coretapd"))
         done = subprocess.run([*prefix, program, "--binary", binary, "--port", str(free_port()),
                                "--journal", "none", "--name", label], text=True, timeout=80,
                               stderr=subprocess.PIPE, preexec_fn=preexec)
@@ -606,7 +606,7 @@ class Ending(Case):
                   "s.recv(); print('ready', flush=True)\n"
                   "while True: s.recv()")
         binary = self.binary()
-        with Bridge(binary=binary, sanitized=False) as bridge:
+        with Bridge(binary=binary) as bridge:
             urls = [f"tcp://127.0.0.1:{bridge.port + k}" for k in (0, 1)]
             with subprocess.Popen([sys.executable, "-c", script, *urls],
                                   stdout=subprocess.PIPE) as reader:
@@ -639,7 +639,7 @@ class Ending(Case):
         binary = self.binary()
         with FakeNode("burst", 100_000_000, "--rate", 20000, "--wait", binary=binary) as node:
             for k in range(times):
-                with Bridge(*args, binary=binary, sanitized=k % 2 == 0) as bridge:
+                with Bridge(*args, binary=binary) as bridge:
                     self.assertTrue(self.traced(node.pid, binary, TRACED))
                     ids = bridge.bpf_ids()
                     time.sleep(0.02 * (k % 5))
@@ -658,7 +658,7 @@ class Ending(Case):
     def test_all_tracepoints_end_at_one_instant(self):
         """Perf links go one after the other, about 100 ms each; the gate closes before the first."""
         binary = self.binary()
-        with Bridge("--without", "multi", binary=binary, sanitized=False) as bridge, \
+        with Bridge("--without", "multi", binary=binary) as bridge, \
                 Subscriber(bridge) as sub:
             self.assertGreater(len([i for i in bridge.bpf_ids() if i[0] == "link"]), 15)
             sub.wait_status()

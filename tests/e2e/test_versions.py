@@ -208,7 +208,7 @@ class Core(TestCase):
         for abi, topic, probe in ((23, "utxocache.spent", "spent"),
                                   (25, "mempool.removed", "removed"),
                                   (26, "mempool.removed", "removed")):
-            with self.subTest(abi=abi), self.traced(abi, sanitized=False) as (_, sub):
+            with self.subTest(abi=abi), self.traced(abi) as (_, sub):
                 with self.node(abi, "burst", 100_000, "--probe", probe) as node:
                     self.go(sub, node)
                     fired = self.finish(sub, node)
