@@ -12,7 +12,7 @@ import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
 from harness import (FAKE_NODE, PLAIN, ROOT, Bridge, FakeNode, TestCase, free_port, library, main, need_root,
-                     tool)
+                     tool, wait_until)
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 TOPIC = "mempool.removed"
@@ -24,8 +24,8 @@ class Client:
     def __init__(self, program, port, *args, topics=(TOPIC,), wait=True):
         self.errors = tempfile.TemporaryFile()
         self.process = subprocess.Popen(
-            [program, f"tcp://127.0.0.1:{port}", *map(str, args), *topics], stdout=subprocess.PIPE,
-            stderr=self.errors, text=True)
+            [program, f"tcp://127.0.0.1:{port}", *map(str, args), *topics], stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE, stderr=self.errors, text=True)
         if wait and self.process.stdout.readline() != "joined\n":
             raise AssertionError(f"client ended: {self.log()}")
 
@@ -42,14 +42,21 @@ class Client:
             raise AssertionError(f"client ended with {self.process.returncode}: {self.log()}")
         return json.loads(out.splitlines()[-1])
 
-    def stop(self):
+    def end(self, firings=0):
+        """After so many firings, or at once."""
+        self.process.stdin.write(f"{firings}\n")
+        self.process.stdin.flush()
         self.process.terminate()
+
+    def stop(self, firings):
+        self.end(firings)
         return self.result()
 
     def close(self):
         if self.process.poll() is None:
             self.process.kill()
             self.process.wait()
+        self.process.stdin.close()
         self.process.stdout.close()
         self.errors.close()
 
@@ -135,8 +142,7 @@ class ClientC(TestCase):
                 bridge = self.bridge("--keep-attached")
             time.sleep(0.3)
             fired = node.stop()[TOPIC]
-        time.sleep(1.5)
-        result = client.stop()
+        result = client.stop(fired)
         bridge.stop()
         self.check_whole(result, fired)
         self.assertGreater(fired, 60000)
@@ -177,10 +183,12 @@ class ClientC(TestCase):
             self.assertEqual(tail.wait(80), 0)
             bridge.stop()
             errors.seek(0)
-            self.assertEqual(errors.read(), "")
+            self.assertNotRegex(errors.read(), "gone|lost|run")  # a slow machine's coretapd may be missed
             count, mirror, misfits = {}, set(), 0
             out.seek(0)
             for event in map(json.loads, out):
+                if event.get("notice") in ("stale", "alive"):
+                    continue  # a slow machine's coretapd was missed
                 topic, txid = event["topic"], event.get("txid")
                 count[topic] = count.get(topic, 0) + 1
                 self.assertEqual(event["seq"], count[topic], topic)
@@ -201,14 +209,14 @@ class ClientC(TestCase):
         out = os.path.join(self.directory, "out")
         client = self.client("--out", out)
         with self.burst(100000000, "--rate", 20000) as node:
-            for _ in range(3):
+            for run in range(3):
                 time.sleep(0.5)
                 bridge.kill()
                 bridge = self.bridge()
+                wait_until(lambda: len(client.notices("new_run")) == 2 * (run + 1), 20, "both sockets' new run")
             time.sleep(0.5)
             fired = node.stop()[TOPIC]
-        time.sleep(1.5)
-        result = client.stop()
+        result = client.stop(fired)
         # What each run published is there to the last message: its end is known from the journal.
         self.assertEqual((result["gap"], result["lost"]), (0, 0))
         runs = [n["run"] for n in client.notices("new_run") if n["socket"] == "low"]
@@ -232,7 +240,7 @@ class ClientC(TestCase):
             client = self.client("--out", out, "--position", position)
             for i in range(10):
                 time.sleep(chance.uniform(0.1, 0.5))
-                client.process.send_signal(signal.SIGTERM if i % 2 else signal.SIGKILL)
+                client.end() if i % 2 else client.process.kill()
                 client.process.wait(40)
                 with open(out, "rb+") as file:  # a line that kill -9 divided
                     data = file.read()
@@ -240,8 +248,7 @@ class ClientC(TestCase):
                 client = self.client("--out", out, "--position", position, wait=False)
             time.sleep(0.5)
             fired = node.stop()[TOPIC]
-            time.sleep(1.5)
-            result = client.stop()
+            result = client.stop(fired)
         self.assertEqual((result["gap"], result["lost"]), (0, 0))
         with open(out) as file:
             indices = [int(line) for line in file]
@@ -256,10 +263,8 @@ class ClientC(TestCase):
                                      binary=self.node) as node:
             fired = node.finish()
             time.sleep(0.5)
-            client = self.client("--since", 0, topics=("mempool.", "utxocache."))
             wanted = sum(n for t, n in fired.items() if t.startswith(("mempool.", "utxocache.")))
-            time.sleep(1.5)
-            result = client.stop()
+            result = self.client("--since", 0, "--until", wanted, topics=("mempool.", "utxocache.")).result()
         self.assertEqual((result["count"], result["gap"], result["lost"]), (wanted, 0, 0))
 
     def test_cpu(self):

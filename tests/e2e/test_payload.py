@@ -198,7 +198,7 @@ class Trouble(Case):
             sub.wait_status()
             with FakeNode("faults", "--wait-signal", "--linger", 50) as node:
                 wait_until(lambda: sub.of("node.started"), 5, "node.started")
-                node.process.send_signal(signal.SIGUSR1)
+                node.go()
                 fired = node.finish()
                 expected = list(self.expected(node))
             sub.wait_count(MESSAGE, fired[MESSAGE])
@@ -348,7 +348,7 @@ class Journal(Case):
 
     def test_journal_goes_round(self):
         """More than it holds: the oldest go, publishing goes on, nothing is lost."""
-        with self.bridge("--payload", "full", "--journal-high", "32M", "--journal-low", "16M") \
+        with self.bridge("--payload", "full", "--ring-high", "256M", "--journal-high", "32M", "--journal-low", "16M") \
                 as bridge, Subscriber(bridge) as sub:
             sub.wait_status()
             pid, _ = self.fire(sub, 40, 3_999_900, "--rate", 40)

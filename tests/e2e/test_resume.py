@@ -321,7 +321,7 @@ class KillAndChange(ResumeCase):
         with self.burst(1000, "--wait-signal", "--hold") as first:
             bridge = self.start("--pid", first.pid, binary="")
             self.subscribe(account)
-            first.process.send_signal(signal.SIGUSR1)
+            first.go()
             wait_until(lambda: account.count["mempool.removed"] == 1000, 10, "events")
             bridge.kill()
         for _ in range(2):  # whatever the first start makes of it, the second must do
@@ -331,7 +331,7 @@ class KillAndChange(ResumeCase):
                 wait_until(lambda: "attached (" in bridge.log() or bridge.process.poll() is not None, 20)
                 time.sleep(0.5)
                 self.assertIsNone(bridge.process.poll(), bridge.log())
-                second.process.send_signal(signal.SIGUSR1)
+                second.go()
                 wait_until(lambda: account.count["mempool.removed"] == before + 1000, 5,
                            "the second node's events")
                 bridge.kill()

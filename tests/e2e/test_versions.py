@@ -5,7 +5,6 @@ import glob
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -52,7 +51,7 @@ class Versions(TestCase):
         """Without semaphores a node cannot see that it is traced: it waits for a signal."""
         with FakeNode(*args, "--wait-signal", "--linger", 200, binary=self.path(abi)) as node:
             wait_until(lambda: node.pid in [e.pid for e in sub.of("node.started")], 5, "its start")
-            node.process.send_signal(signal.SIGUSR1)
+            node.go()
             fired = node.finish()
         wait_until(lambda: node.pid in [e.pid for e in sub.of("node.exited")], 10, "its end")
         return fired
@@ -151,7 +150,7 @@ class Core(TestCase):
 
     def go(self, sub, node):
         wait_until(lambda: node.pid in [e.pid for e in sub.of("node.started")], 5, "its start")
-        node.process.send_signal(signal.SIGUSR1)
+        node.go()
 
     def finish(self, sub, node):
         fired = node.finish()

@@ -42,8 +42,9 @@ def reports_directory():
     directory = tempfile.mkdtemp(prefix="coretap-reports-")
     atexit.register(shutil.rmtree, directory, ignore_errors=True)
     os.chmod(directory, 0o777)
+    suppressions = shutil.copy(f"{ROOT}/tests/tsan.supp", directory + "/.suppressions")
     for name, options in (("ASAN", ""), ("UBSAN", "print_stacktrace=1"),
-                          ("TSAN", f"suppressions={ROOT}/tests/tsan.supp ignore_noninstrumented_modules=1")):
+                          ("TSAN", f"suppressions={suppressions} ignore_noninstrumented_modules=1")):
         os.environ.setdefault(f"{name}_OPTIONS", f"{options} log_path={directory}/{name.lower()}".strip())
     return directory
 
@@ -52,6 +53,8 @@ def take_reports():
     """What sanitizers wrote since the last time."""
     text = ""
     for name in os.listdir(REPORTS):
+        if name.startswith("."):
+            continue
         path = os.path.join(REPORTS, name)
         with open(path, errors="replace") as f:
             text += f.read()
@@ -224,6 +227,16 @@ class Bridge:
         self.errors.close()
 
 
+def go(pid):
+    """Tells a node that waits for the signal to begin, once it knows that signal."""
+    def caught():
+        with open(f"/proc/{pid}/status") as status:
+            mask = int(re.search(r"SigCgt:\s*(\w+)", status.read()).group(1), 16)
+        return mask >> signal.SIGUSR1 - 1 & 1
+    wait_until(caught, what="the node's handler")
+    os.kill(pid, signal.SIGUSR1)
+
+
 class FakeNode:
     """A running simulated node. finish() returns its ledger: the firings that it counted itself."""
 
@@ -231,6 +244,9 @@ class FakeNode:
         self.out = tempfile.TemporaryFile()
         self.process = subprocess.Popen([*prefix, binary, *map(str, args)], stdout=self.out)
         self.pid = self.process.pid
+
+    def go(self):
+        go(self.pid)
 
     def lines(self):
         size = os.fstat(self.out.fileno()).st_size
