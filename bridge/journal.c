@@ -49,7 +49,7 @@ struct head {
 	uint32_t unused;
 };
 
-static const char BOOT_KEY[] = "boot", STATE_KEY[] = "state", REMEMBERED_KEY[] = "remembered";
+static const char STATE_KEY[] = "state", REMEMBERED_KEY[] = "remembered";
 
 static int to_errno(int rc)
 {
@@ -85,15 +85,40 @@ static void files_remove(const char *directory)
 	}
 }
 
-static int boot_id(char *id, size_t size)
+/* The beginning of a file as text; 0 or -errno. */
+static int text_read(const char *path, char *text, size_t size)
 {
-	int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
-	ssize_t n = fd < 0 ? -1 : read(fd, id, size - 1);
-	int err = n < 0 ? errno : 0;
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	ssize_t n = fd < 0 ? -1 : read(fd, text, size - 1);
+	int err = n < 0 ? -errno : 0;
 
 	if (fd >= 0)
 		close(fd);
-	id[n > 0 ? n : 0] = '\0';
+	text[n > 0 ? n : 0] = '\0';
+	return err;
+}
+
+/* What another boot left may be anything after a power cut, and LMDB trusts what is in its pages:
+ * the boot's id stands in a file beside it, and a journal of another one is removed unopened. */
+static int boot_check(const char *directory)
+{
+	char path[4200], id[64], written[64];
+	int err = text_read("/proc/sys/kernel/random/boot_id", id, sizeof(id)), fd;
+
+	if (err)
+		return err;
+	snprintf(path, sizeof(path), "%s/boot", directory);
+	err = text_read(path, written, sizeof(written));
+	if (err && err != -ENOENT)
+		return err;
+	if (!err && !strcmp(id, written))
+		return 0;
+	files_remove(directory);
+	fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0640);
+	if (fd < 0)
+		return -errno;
+	err = write(fd, id, strlen(id)) < 0 ? -errno : 0;
+	close(fd);
 	return err;
 }
 
@@ -130,32 +155,6 @@ static int tables_open(struct journal *j)
 	if (!rc)
 		rc = mdb_dbi_open(txn, "evictions", MDB_CREATE, &j->evictions);
 	if (rc) {
-		mdb_txn_abort(txn);
-		return rc;
-	}
-	return mdb_txn_commit(txn);
-}
-
-/* Marks a new journal with this boot, or finds that it is of another one. */
-static int boot_check(struct journal *j, bool *other)
-{
-	char id[64];
-	MDB_val key = text_val(BOOT_KEY), value;
-	MDB_txn *txn;
-	int rc;
-
-	rc = boot_id(id, sizeof(id));
-	if (!rc)
-		rc = mdb_txn_begin(j->env, NULL, 0, &txn);
-	if (rc)
-		return rc;
-	rc = mdb_get(txn, j->meta, &key, &value);
-	*other = !rc && (value.mv_size != strlen(id) || memcmp(value.mv_data, id, value.mv_size));
-	if (rc == MDB_NOTFOUND) {
-		value = text_val(id);
-		rc = mdb_put(txn, j->meta, &key, &value, 0);
-	}
-	if (rc || *other) {
 		mdb_txn_abort(txn);
 		return rc;
 	}
@@ -237,10 +236,10 @@ static int directory_make(const char *directory)
 static int try_sizes(struct journal *j, const size_t bytes[N_SOCKETS])
 {
 	size_t total = (bytes[SOCKET_LOW] + bytes[SOCKET_HIGH]) / j->page * j->page;
-	bool other = false;
-	int err;
+	int err = boot_check(j->directory);
 
-	err = sizes_check(j->directory, total);
+	if (!err)
+		err = sizes_check(j->directory, total);
 	if (err)
 		return err;
 	err = env_open(j, total);
@@ -250,18 +249,7 @@ static int try_sizes(struct journal *j, const size_t bytes[N_SOCKETS])
 		files_remove(j->directory);
 		err = env_open(j, total);
 	}
-	if (err)
-		return err;
-	err = to_errno(boot_check(j, &other));
-	if (!err && !other)
-		return 0;
-	mdb_env_close(j->env);
-	j->env = NULL;
-	files_remove(j->directory);
-	if (err)
-		return err;
-	err = env_open(j, total);
-	return err ? err : to_errno(boot_check(j, &other));
+	return err;
 }
 
 static int last_times(struct journal *j)

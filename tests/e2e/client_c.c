@@ -1,6 +1,6 @@
 /* A subscriber with libcoretap, for test_client_c.py: a line "joined" with the first status, and a
- * JSON account when --until ends it, or SIGTERM, after as many firings as stdin then says. The hashes
- * of fake_node's burst carry the number of the firing, which must count on by one. */
+ * JSON account when --until ends it, or SIGTERM, after as many firings as stdin then says. The
+ * hashes of fake_node's burst carry the number of the firing, which must count on by one. */
 #include "../../clients/c/coretap.h"
 
 #include <errno.h>

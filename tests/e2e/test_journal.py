@@ -4,6 +4,7 @@ import os
 import random
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
@@ -207,7 +208,13 @@ class Content(JournalCase):
         def noise_behind_the_head(f, size):
             f.seek(8192)
             f.write(noise_of(chance, size - 8192))
-        for damage in (None, noise_behind_the_head):
+
+        def pages_that_lead_astray(f, size):
+            """Each a leaf with one entry, which as a list of free pages goes far beyond the file."""
+            page = struct.pack("<QHHHHH46xHHHHQQ", 0, 0, 2, 18, 64, 64, 8, 0, 0, 8, 1, 1 << 24).ljust(4096, b"\0")
+            f.seek(8192)
+            f.write(page * (size // 4096 - 2))
+        for damage in (None, noise_behind_the_head, pages_that_lead_astray):
             run = self.fill()
             if damage:
                 self.damage(damage)

@@ -1,4 +1,5 @@
 """Strangers at the ports, and signals at the process: coretapd lives on, serves, and keeps nothing."""
+import contextlib
 import os
 import random
 import shutil
@@ -7,6 +8,7 @@ import socket
 import struct
 import subprocess
 import sys
+import tempfile
 import time
 
 import zmq
@@ -180,13 +182,17 @@ class Signals(TestCase):
 
         def disturb(bridge):
             for _ in range(10):
-                tracer = subprocess.Popen([strace, "-f", "-qq", "-o", "/dev/null", "-p", str(bridge.pid)],
-                                          stderr=subprocess.PIPE)
-                time.sleep(0.15)
-                tracer.terminate()
-                error = tracer.communicate()[1]
-                if b"Operation not permitted" in error:
-                    self.skipTest("strace may not attach here")
+                with tempfile.TemporaryFile() as errors:
+                    tracer = subprocess.Popen([strace, "-f", "-qq", "-o", "/dev/null", "-p", str(bridge.pid)],
+                                              stderr=errors, start_new_session=True)
+                    time.sleep(0.15)
+                    tracer.terminate()
+                    tracer.wait()
+                    with contextlib.suppress(ProcessLookupError):
+                        os.killpg(tracer.pid, signal.SIGKILL)  # it may have left a process of its own
+                    errors.seek(0)
+                    if b"Operation not permitted" in errors.read():
+                        self.skipTest("strace may not attach here")
                 time.sleep(0.05)
         with Bridge() as bridge, Subscriber(bridge, keep=False) as sub:
             sub.wait_status()

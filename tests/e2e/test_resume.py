@@ -84,6 +84,8 @@ class Account:
 
 
 class ResumeCase(TestCase):
+    plain = False  # True: how many kills, or commits, there are in some time matters; not sanitized then
+
     def setUp(self):
         need_root()
         self.directory = tempfile.mkdtemp(prefix="coretap-test-")
@@ -106,7 +108,7 @@ class ResumeCase(TestCase):
                         "--binary", self.binary], stderr=subprocess.DEVNULL)
         shutil.rmtree(f"/run/coretap/{self.label}", ignore_errors=True)
 
-    def start(self, *args, ready=True, keep=True, killer=None, binary=None, sanitized=True):
+    def start(self, *args, ready=True, keep=True, killer=None, binary=None):
         env = {"LD_PRELOAD": self.shim, "KILLER": killer, "KILLER_WHEN": self.when} if killer else {}
         # Killed this often, a bridge seldom lives long enough to answer: history for half a minute.
         if not any(str(a).startswith("--journal") for a in args):
@@ -115,7 +117,8 @@ class ResumeCase(TestCase):
         if not any(str(a).startswith("--ring") for a in args):
             args = ("--ring-low", "256M", "--ring-high", "256M", *args)
         bridge = Bridge(*(["--keep-attached"] if keep else []), *args, port=self.port, name=self.label,
-                        binary=self.binary if binary is None else binary, sanitized=sanitized, ready=ready, env=env,
+                        binary=self.binary if binary is None else binary, sanitized=not (self.plain or killer),
+                        ready=ready, env=env,
                         keep=True)
         self.bridges.append(bridge)
         return bridge
@@ -162,6 +165,8 @@ class ResumeCase(TestCase):
 
 
 class KillAtRandom(ResumeCase):
+    plain = True
+
     def kill_and_restart(self, bridge, kills, chance):
         """Kills at any moment, the start included, and restarts at once."""
         resumed = 0
@@ -206,6 +211,8 @@ class KillAtRandom(ResumeCase):
 
 
 class KillAtAPlace(ResumeCase):
+    plain = True
+
     def kill_at(self, place, rounds=ROUNDS):
         account, chance = Account(), random.Random(3)
         bridge = self.start()
@@ -232,6 +239,7 @@ class KillAtAPlace(ResumeCase):
 
 
 class KillInABlock(ResumeCase):
+    plain = True
     TXS = 3000
 
     def test_block_evictions_are_complete(self):

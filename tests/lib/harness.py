@@ -81,8 +81,8 @@ def library(sanitized=True):
         return [path, *f.read().split(), "-lzmq"]
 
 
-def not_with_threads(why):
-    """Skips a test that cannot work under ThreadSanitizer."""
+def not_under_tsan(why):
+    """Skips a test that cannot work there."""
     if "thread" in " ".join(library()):
         raise unittest.SkipTest(f"not under ThreadSanitizer: {why}")
 
