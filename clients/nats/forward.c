@@ -498,12 +498,12 @@ static bool add_source(struct arguments *arguments, const char *address)
 		sources[n] = arguments->source;
 		sources[n].address = address;
 	}
-	if (sources && arguments->source.curve_server) {
+	if (sources && arguments->source.curve_server)
 		sources[n].curve_server = strdup(arguments->server_key);
+	if (sources && arguments->source.curve_secret)
 		sources[n].curve_secret = strdup(arguments->secret_key);
-	}
-	if (!sources || (arguments->source.curve_server &&
-			 (!sources[n].curve_server || !sources[n].curve_secret))) {
+	if (!sources || !sources[n].curve_server != !arguments->source.curve_server ||
+	    !sources[n].curve_secret != !arguments->source.curve_secret) {
 		complain("out of memory");
 		return false;
 	}

@@ -14,8 +14,8 @@ import tempfile
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
-from harness import (FAKE_NODE, ROOT, Bridge, FakeNode, TestCase, free_port, library, main, need_root,
-                     tool, wait_until)
+from harness import (FAKE_NODE, ROOT, Bridge, FakeNode, Subscriber, TestCase, free_port, library, main,
+                     need_root, tool, wait_until)
 
 COMMANDS = ["tail", "evictions", "watch", "record", "play", "topics", "probes", "doctor"]
 README = os.path.join(ROOT, "clients", "c", "README.md")
@@ -67,9 +67,14 @@ class Running:
         return self.process.wait(seconds)
 
     def close(self):
+        """In order, so that leaks are seen; or else by force."""
         if self.process.poll() is None:
-            self.process.kill()
-            self.process.wait()
+            self.process.terminate()
+            try:
+                self.process.wait(10)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
         self.out.close()
         self.errors.close()
 
@@ -122,6 +127,9 @@ class Usage(CommandCase):
         self.assertRegex(coretap("--version").stdout, r"^coretap \d+\.\d+\.\d+\n$")
 
     def test_errors(self):
+        only_public = self.path("only")
+        with open(only_public + ".pub", "w"):
+            pass
         cases = [((), 2, "usage:"), (("nothing",), 2, "no command nothing"),
                  (("tail", "--count", "0"), 2, "not a number above 0"),
                  (("tail", "--count", "x"), 2, "not a number above 0"),
@@ -144,7 +152,13 @@ class Usage(CommandCase):
                  (("play", README, "--port", "65534"), 2, "not a port"),
                  (("play", README, "--speed", "-1"), 2, "not a factor"),
                  (("topics", "--json", "x"), 2, "all topics"),
-                 (("probes",), 2, ""), (("probes", "/nowhere"), 1, "No such file")]
+                 (("probes",), 2, ""), (("probes", "/nowhere"), 1, "No such file"),
+                 (("keygen",), 2, "wants one name"), (("keygen", "a", "b"), 2, "wants one name"),
+                 (("keygen", "--force"), 2, "Try `coretap keygen --help`"),
+                 (("keygen", "/nowhere/key"), 1, "/nowhere/key.key: No such file"),
+                 (("keygen", only_public), 1, "only.pub: exists already"),
+                 (("tail", "--curve-server", README, "--curve-secret", README), 2, "has no key of 40"),
+                 (("tail", "--curve-server", "/nowhere", "--curve-secret", README), 2, "/nowhere: No such file")]
         for args, code, text in cases:
             with self.subTest(args=args):
                 result = coretap(*args)
@@ -204,6 +218,37 @@ class Usage(CommandCase):
 
 
 class Streams(CommandCase):
+    def test_evictions_as_text(self):
+        """What a person reads: each list, its conflicts where they happened, in the numbers of the wire."""
+        bridge = self.bridge()
+        shown = self.run_command("evictions", "--text", "--early", *self.address)
+        with Subscriber(bridge, topics=("block.", "node."), sockets=("low",)) as sub:
+            sub.wait_status()
+            time.sleep(3)  # that one has joined too
+            with FakeNode("blocks", 4, 1200, "--unseen", 2, "--conflicts", 3, "--reorg", 2, "--repeat", "--wait") as node:
+                node.finish()
+            wait_until(lambda: sub.of("node.exited"), 20, "the lists")
+            lists = sub.of("block.evictions")
+        expected = []
+        for block in lists:
+            conflicts = block["conflicts"]
+            words = [f"{len(block['txids']):,} evicted"]
+            words += [f"{len(conflicts['txids'])} in conflict"] if conflicts["txids"] else []
+            words += [f"{block['unseen']:,} unseen"]
+            words += [f"reorg of {block['reorg']}"] if block["reorg"] else []
+            words += ["connected before"] if block["repeat"] else []
+            words += ["complete" if block["complete"] else "not complete" if block["final"] else "not final yet"]
+            expected.append(f"block {block['height']} {block['hash'].hex()}  {', '.join(words)}")
+            lines = [f"  {t.hex()}  {v:9d} vB  {f:9d} sat" for t, f, v in
+                     zip(block["txids"], block["fees"], block["vsizes"])]
+            for i, (after, t, f, v) in enumerate(zip(conflicts["after"], conflicts["txids"], conflicts["fees"],
+                                                     conflicts["vsizes"])):
+                lines.insert(after + i, f"  {t.hex()}  {v:9d} vB  {f:9d} sat  conflict")
+            expected += lines
+        self.assertTrue(any(b["repeat"] for b in lists) and any(b["reorg"] for b in lists))
+        self.assertEqual(shown.stop(), 0, shown.log())
+        self.assertEqual(shown.lines(), expected, shown.log())
+
     def test_tail_evictions_terminal_and_pipe(self):
         self.bridge()
         txs = 200

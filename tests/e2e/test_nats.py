@@ -10,6 +10,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 
@@ -62,9 +63,9 @@ class Nats(TestCase):
         need_nats()
 
     def enter(self, context):
-        context.__enter__()
+        entered = context.__enter__()
         self.addCleanup(context.__exit__, None, None, None)
-        return context
+        return entered
 
     def check_whole(self, cluster, ledgers):
         """Each firing of each node is in the stream, once, in order, and nothing else."""
@@ -313,6 +314,44 @@ class Nats(TestCase):
             with Forwarder(cluster, bridge, url=good, args=("--tls-ca", cert)) as forwarder:
                 forwarder.wait_log("publishing after sequence 0")
                 self.assertEqual(forwarder.stop(), 0)
+
+    def test_keys(self):
+        """A bridge that wants keys."""
+        directory = self.enter(Cluster()).directory
+        server, alice = (os.path.join(directory, name) for name in ("server", "alice"))
+        for name in (server, alice):
+            subprocess.run([tool("coretap"), "keygen", name], check=True, stdout=subprocess.DEVNULL)
+        keys = ("--curve-server", server + ".pub", "--curve-secret", alice + ".key")
+        cluster, bridge, forwarder = self.one(*keys, bridge_args=(
+            "--curve-secret", server + ".key", "--curve-clients", alice + ".pub"))
+        forwarder.wait_log("publishing after sequence 0")
+        fired = self.burst(1000).finish()
+        wait_forwarded(cluster, bridge.name, fired)
+        self.assertEqual(forwarder.stop(), 0)
+        self.check_whole(cluster, {bridge.name: fired})
+
+    def test_refused(self):
+        """What cannot be meant ends it with one line that names it, before any server is asked."""
+        directory = self.enter(tempfile.TemporaryDirectory())
+        key = os.path.join(directory, "key")
+        subprocess.run([tool("coretap"), "keygen", key], check=True, stdout=subprocess.DEVNULL)
+        for words, why in (("forward x", "x: not an option"), ("forward --memory x", "--memory x: not a number"),
+                           ("forward --memory 0", "--memory 0: not a number"), ("forward --window 2M", "--window 2M"),
+                           ("forward --takeover x", "--takeover"), ("forward --status x", "--status"),
+                           ("forward --report x", "--report"), ("forward --address nowhere", "nowhere"),
+                           (f"forward --curve-server {key}.pub", "belong together"),
+                           ("forward --curve-secret /nowhere", "/nowhere: No such file"),
+                           ("setup x", "x: not an option"), ("setup --replicas 6", "--replicas 6: from 1 to 5"),
+                           ("setup --discard all", "--discard"), ("setup --storage tape", "--storage"),
+                           ("setup --max-bytes x", "--max-bytes"), ("setup --max-message 3G", "--max-message"),
+                           ("setup --max-age x", "--max-age"), ("setup --duplicate-window x", "--duplicate-window"),
+                           ("setup --node a.b", "a.b"), ("setup --node a --from b", "exclude each other"),
+                           ("tail a/b", "a/b: not a topic"), ("tail --count 0", "not a number above 0"),
+                           ("nothing", "no command nothing")):
+            with self.subTest(words):
+                done = subprocess.run([tool("coretap-nats"), *words.split()], capture_output=True, text=True, timeout=60)
+                self.assertEqual(done.returncode, 2, done.stderr)
+                self.assertIn(why, done.stderr.splitlines()[0])
 
     def test_everything_is_killed(self):
         """Three servers, three replicas, two nodes; kill -9 of each server, of the forwarder, and of
