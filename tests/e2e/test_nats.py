@@ -145,7 +145,7 @@ class Nats(TestCase):
         """While no server can be reached the journal holds: nothing is lost, nothing comes twice."""
         cluster, bridge, forwarder = self.one(bridge_args=("--journal-low", "192M", "--journal-high", "16M"))
         node = self.burst(10**9, "--rate", RATE // 4)
-        wait_until(lambda: any(cluster.stream().values()), what="the first messages")
+        wait_until(lambda: any(count for count, _ in cluster.stream().values()), what="the first messages")
         cluster.kill(0)
         time.sleep(OUTAGE)
         cluster.start(0)
