@@ -295,7 +295,7 @@ static int pipeline_open(struct bridge *b)
 
 static void journal_begin(struct bridge *b)
 {
-	static const char *const names[] = { "data.mdb", "boot", NULL };
+	static const char *const names[] = { "data.mdb", NULL };
 	const char *directory = b->options->journal_directory;
 	char own[160];
 

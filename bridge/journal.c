@@ -85,41 +85,41 @@ static void files_remove(const char *directory)
 	}
 }
 
-/* The beginning of a file as text; 0 or -errno. */
-static int text_read(const char *path, char *text, size_t size)
+static int boot_id(char *id, size_t size)
 {
-	int fd = open(path, O_RDONLY | O_CLOEXEC);
-	ssize_t n = fd < 0 ? -1 : read(fd, text, size - 1);
+	int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+	ssize_t n = fd < 0 ? -1 : read(fd, id, size - 1);
 	int err = n < 0 ? -errno : 0;
 
 	if (fd >= 0)
 		close(fd);
-	text[n > 0 ? n : 0] = '\0';
+	id[n > 0 ? n : 0] = '\0';
+	id[strcspn(id, "\n")] = '\0';
 	return err;
 }
 
-/* What another boot left may be anything after a power cut, and LMDB trusts what is in its pages:
- * the boot's id stands in a file beside it, and a journal of another one is removed unopened. */
+/* What another boot left may be anything after a power cut, and LMDB trusts what is in its pages: a
+ * journal of another one is removed unopened. Which one it is of stands beside it, in a link that
+ * leads nowhere: made in one step, and it takes no block. */
 static int boot_check(const char *directory)
 {
 	char path[4200], id[64], written[64];
-	int err = text_read("/proc/sys/kernel/random/boot_id", id, sizeof(id)), fd;
+	int err = boot_id(id, sizeof(id));
+	ssize_t n;
 
 	if (err)
 		return err;
 	snprintf(path, sizeof(path), "%s/boot", directory);
-	err = text_read(path, written, sizeof(written));
-	if (err && err != -ENOENT)
-		return err;
-	if (!err && !strcmp(id, written))
+	n = readlink(path, written, sizeof(written) - 1);
+	if (n < 0 && errno != ENOENT)
+		return -errno;
+	written[n > 0 ? n : 0] = '\0';
+	if (!strcmp(id, written))
 		return 0;
 	files_remove(directory);
-	fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0640);
-	if (fd < 0)
+	if (n >= 0 && unlink(path))
 		return -errno;
-	err = write(fd, id, strlen(id)) < 0 ? -errno : 0;
-	close(fd);
-	return err;
+	return symlink(id, path) ? -errno : 0;
 }
 
 /* Every block of the file must exist before the map is written to: a page that the disk has no room

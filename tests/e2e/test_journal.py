@@ -165,7 +165,7 @@ class Content(JournalCase):
     def files(self):
         """The journal's data, whatever its name is."""
         return [os.path.join(self.journal, f) for f in os.listdir(self.journal)
-                if os.path.getsize(os.path.join(self.journal, f)) > 4096]
+                if os.lstat(os.path.join(self.journal, f)).st_size > 4096]
 
     def fill(self):
         with self.start() as bridge:
@@ -296,7 +296,7 @@ class Bounds(JournalCase):
             high = self.held(replay, run, "high")
             self.assertEqual((high[0], high[-1]), (sub.status("high")["held"], 300000))
             self.assertEqual(high, list(range(high[0], 300001)))
-            size = sum(os.stat(os.path.join(self.journal, f)).st_blocks * 512
+            size = sum(os.lstat(os.path.join(self.journal, f)).st_blocks * 512
                        for f in os.listdir(self.journal))
             self.assertLessEqual(size, (6 << 20) + (64 << 10))
 
