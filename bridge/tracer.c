@@ -608,7 +608,8 @@ static int pin_one(const char *path, int fd)
 	return fd >= 0 && bpf_obj_pin(fd, path) && errno != EEXIST ? -errno : 0;
 }
 
-/* Another coretapd that leaves nothing attached takes the root away, perhaps between our two steps. */
+/* Another coretapd that leaves nothing attached takes the root away, perhaps between our two steps.
+ */
 static int pins_make(const char *directory)
 {
 	int made;
