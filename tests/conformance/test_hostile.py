@@ -119,7 +119,7 @@ class Hostile(TestCase):
         different, taken = [], 0
         for (topic, frame), ours, theirs in zip(self.frames, self.c, told):
             taken += not ours.startswith("refused: ") and not theirs.startswith("refused: ")
-            if verdict.agree(ours, theirs, may_differ):
+            if verdict.agree(ours, theirs, frame, may_differ):
                 continue
             different.append(f"{topic} {frame.hex()}\n  C:    {ours[:300]}\n  this: {theirs[:300]}")
         self.assertEqual(different, [], f"{len(different)} of {len(told)}:\n" + "\n".join(different[:10]))
@@ -134,7 +134,7 @@ class Hostile(TestCase):
             self.skipTest("wants Node 20 and the client's dependencies: make deps-js")
         # A subscriber without bigint refuses what a number cannot hold.
         self.compare(self.ask(["node", os.path.join(HERE, "verdict.mjs")]),
-                     lambda c, js: re.match(r"refused: .*(2\^53|too many values)", js))
+                     lambda c, js, frame: re.match(r"refused: .*(2\^53|too many values)", js))
 
 
 if __name__ == "__main__":

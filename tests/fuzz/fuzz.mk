@@ -39,12 +39,14 @@ fuzz-build: deps-fuzz
 fuzz: fuzz-build
 	@[ "$(FUZZ_SECONDS)" != 0 ] || exit 0; for t in $(FUZZ_CHOSEN); do \
 		mkdir -p $(FUZZ_BUILD)/found $(FUZZ_BUILD)/corpus/$$t tests/fuzz/corpus/$$t; \
+		like=$${t#*_}; dict=tests/fuzz/$$t.dict; [ -f $$dict ] || dict=tests/fuzz/$$like.dict; \
 		echo "== $$t"; \
 		nice -n 19 $(FUZZ_BUILD)/tests/fuzz/fuzz_$$t -max_total_time=$(FUZZ_SECONDS) \
 			-timeout=20 -rss_limit_mb=2048 -print_final_stats=1 \
 			-artifact_prefix=$(FUZZ_BUILD)/found/$$t- \
-			$$([ ! -f tests/fuzz/$$t.dict ] || echo -dict=tests/fuzz/$$t.dict) \
-			$(FUZZ_ARGS) $(FUZZ_BUILD)/corpus/$$t tests/fuzz/corpus/$$t </dev/null || exit 1; \
+			$$([ ! -f $$dict ] || echo -dict=$$dict) \
+			$(FUZZ_ARGS) $(FUZZ_BUILD)/corpus/$$t tests/fuzz/corpus/$$t \
+			$$([ $$like = $$t ] || ls -d tests/fuzz/corpus/$$like 2>/dev/null) </dev/null || exit 1; \
 	done
 
 # Inputs with names of their own (findings, seeds) stay; those that are named by their sum are made

@@ -6,20 +6,21 @@
 
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/wait.h>
 
 #define EDGES (1u << 16)
 
 __attribute__((section("__libfuzzer_extra_counters"))) static uint8_t edges[EDGES];
 static FILE *to, *from;
+static pid_t node;
 
 int LLVMFuzzerInitialize(int *argc, char ***argv)
 {
 	int there[2], back[2];
-	pid_t pid;
 
 	(void)argc;
-	MUST(!pipe(there) && !pipe(back) && (pid = fork()) >= 0);
-	if (!pid) {
+	MUST(!pipe(there) && !pipe(back) && (node = fork()) >= 0);
+	if (!node) {
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		dup2(there[0], 0);
 		dup2(back[1], 1);
@@ -80,13 +81,18 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	static char *line;
 	static size_t room;
 	uint32_t length = (uint32_t)size;
+	int status;
 
 	fwrite(&length, sizeof(length), 1, to);
 	fwrite(data, 1, size, to);
 	fflush(to);
 	do {
-		/* Node has ended: what it could not bear stands above. */
-		MUST(getline(&line, &room, from) > 0);
+		if (getline(&line, &room, from) <= 0) {
+			/* What it could not bear stands above. */
+			MUST(waitpid(node, &status, 0) == node);
+			fprintf(stderr, "node ended with status %x\n", (unsigned int)status);
+			abort();
+		}
 		if (*line == '=')
 			count(line);
 		else

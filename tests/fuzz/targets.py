@@ -57,8 +57,7 @@ class Account:
         self.next = {}
 
     def tell(self, item):
-        shown = json.loads(item.json())
-        assert shown.get("topic", "") == item.topic, shown
+        json.loads(item.json())
         if isinstance(item, NewRun):
             assert item.old_run < item.run
             self.next = {place: n for place, n in self.next.items() if place[0] != item.node}
@@ -149,7 +148,7 @@ def subscriber(data):
         body = input.block(input.number(2))
         if topic_name(topic.encode()):
             c, python = c_told(topic, body), verdict.told(topic, body)
-            assert verdict.agree(c, python), f"{topic} {body.hex()}\n  C:    {c}\n  this: {python}"
+            assert verdict.agree(c, python, body), f"{topic} {body.hex()}\n  C:    {c}\n  this: {python}"
         frames = [topic.encode(), body]
         if take(stream, frames, account, clock, flags >> 5 & 3 if flags & 128 else -1):
             stream.nodes = saved(name, stream.nodes)

@@ -35,7 +35,8 @@ def to_json(value: Any) -> str:
         if value != value or value in (float("inf"), float("-inf")):
             return "null"
         return f"{value:.17g}"
-    return f'"{bytes(getattr(value, "data", b"")).hex()}"'  # an extension type of msgpack
+    # An extension type of msgpack, or its timestamp.
+    return f'"{(value.data if hasattr(value, "data") else value.to_bytes()).hex()}"'
 
 
 class Event:

@@ -82,6 +82,15 @@ def _check_depth(value: Any, depth: int) -> None:
             _check_depth(inner, depth + 1)
 
 
+def unpack_map(body: bytes) -> Dict[str, Any]:
+    """The same for a map, of which every key is a text."""
+    value = unpack(body)
+    if type(value) is not dict:
+        raise WireError("not a map")
+    _check_depth(value, 0)
+    return value
+
+
 def _uint(body: Dict[str, Any], key: str, default: Optional[int] = None) -> int:
     value = body.get(key, default)
     if type(value) is not int or value < 0:
