@@ -66,6 +66,7 @@ chunk=1000
 	lint shellcheck shellcheck shellcheck -x
 { files | grep '\.py$'; scripts python3; } | sort -u |
 	lint flake8 flake8 flake8 --select=F,E9,W6
-chunk=1
-files | grep '\.js$' | lint javascript node node --check
+files | grep '\.js$' |
+	lint eslint tests/lint/node_modules/.bin/eslint tests/lint/node_modules/.bin/eslint \
+		--no-config-lookup -c tests/lint/eslint.config.js
 exit $fail
