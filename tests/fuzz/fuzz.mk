@@ -7,7 +7,7 @@ FUZZ_TARGETS = $(patsubst tests/fuzz/fuzz_%.c,%,$(wildcard tests/fuzz/fuzz_*.c))
 # Functions of targets.py and targets.mjs. Their fuzzers are built for fuzzing alone; test_clients.py
 # runs what was found without them.
 FUZZ_PYTHON = $(addprefix python_,subscriber recording position rules)
-FUZZ_JS = $(addprefix js_,subscriber position)
+FUZZ_JS = $(if $(shell command -v node),$(addprefix js_,subscriber position))
 FUZZ_CHOSEN = $(or $(TARGET),$(FUZZ_TARGETS) $(FUZZ_PYTHON) $(FUZZ_JS))
 FUZZ_PROGRAMS = $(FUZZ_TARGETS:%=$(FUZZ_BUILD)/tests/fuzz/fuzz_%)
 FUZZ_TESTS = $(FUZZ_TARGETS:%=$(SANITIZED)/tests/fuzz/fuzz_%) tests/fuzz/test_clients.py

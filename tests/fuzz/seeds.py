@@ -206,7 +206,13 @@ def rules():
     samples += ["address: ipc:///a\nstate: s\ncurve_server: a\ncurve_secret: b\nrpc: {url: h, user: '${env:HOME}'}\n" + hook,
                 "webhooks:\n  a: {url: 'https://h:1/p?q', headers: {A: b}, timeout: 1m, retry: 1ms, give_up: 1d, "
                 "queue_mib: 5}\nrules: [{name: a, notice: new_run, webhooks: a}]\n"]
-    for i, text in enumerate(samples):
+    samples = {**dict(enumerate(samples)), "watch": hook +  # what targets.py hands events to
+               "- {name: a, watch: {txids: ['" + "00" * 32 + "']}, follow: true, on: [added, rejected, replaced, unknown]}\n"
+               "- {name: b, topic: '*', every: 1s, key: [node, txid, msg_type], where: {txid: {prefix: '0'}}}\n"
+               "- {name: c, topic: mine.own, declared: true, where: {x: {above: 0, not: 7}}, once: true, key: x}\n"
+               "- {name: d, topic: net.*, where: {msg_type: {regex: '^(a|b)+.?'}}}\n"
+               "- {name: e, notice: [gap, lost, new_run]}\n"}
+    for i, text in samples.items():
         seed("python_rules", f"{i}", "".join(line.split("  #")[0].rstrip() + "\n" for line in text.splitlines()
                                              if line.strip() and line.strip()[0] != "#").encode())
     source = open(os.path.join(ROOT, "clients/alerts/coretap_alerts/rules.py")).read()

@@ -19,6 +19,12 @@ class WireError(ValueError):
     """A frame breaks the wire contract."""
 
 
+class Extension(NamedTuple):
+    """Of msgpack's extension types; the contract has none. msgpack's own class knows half of them."""
+    type: int
+    data: bytes
+
+
 class Message(NamedTuple):
     node: str
     run: int
@@ -57,7 +63,7 @@ def unpack(body: bytes) -> Any:
         walker.skip()
         if walker.tell() != len(body):
             raise WireError("bytes after its end")
-        return msgpack.unpackb(body, strict_map_key=True)
+        return msgpack.unpackb(body, strict_map_key=True, ext_hook=Extension)
     except WireError:
         raise
     except msgpack.OutOfData:
