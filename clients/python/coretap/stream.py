@@ -220,10 +220,16 @@ class Stream:
         for between in (*sorted(r for r in held if node.run < r < run), run):
             if node.run in held:
                 yield from self._fill(node, self._oldest(node), None)
-                tail = {t: h for t, h in held[node.run].items() if self.filter.matches(t)}
+                tail = {t: h for t, h in held[node.run].items()
+                        if self.filter.matches(t) and self._is_ours(node, t)}
                 yield from self._close_tail(node, tail, node.n)
             yield ev.NewRun(self.socket, node=node.label, run=between, old_run=node.run)
             node.begin(between)
+
+    def _is_ours(self, node: Node, topic: str) -> bool:
+        """Hello tells the heads of both sockets together."""
+        known = CATALOGUE.get(topic)
+        return topic in node.topics or known is not None and known[0].socket == self.socket
 
     # ---- replay ----
 
