@@ -580,6 +580,8 @@ int mkdir(const char *path, mode_t mode)
                 wait_until(lambda: not any(semaphores(node.pid, self.binary).values()), 10,
                            "semaphores at 0")
                 self.assertFalse(os.path.exists(f"{PINS}/{self.label}"))
+                # The lock remembers the last run; the journal is memory that nobody will read.
+                self.assertEqual(os.listdir(f"/run/coretap/{self.label}"), ["lock"])
         done = subprocess.run([tool("coretapd"), "--detach", "--name", self.label],
                               capture_output=True, text=True)
         self.assertEqual((done.returncode, "nothing was left" in done.stderr), (0, True), done)
