@@ -17,6 +17,9 @@ ALL_LDFLAGS = $(SANITIZERS) $(LDFLAGS)
 MACHINE := $(shell uname -m)
 MULTIARCH := $(shell $(CC) -print-multiarch 2>/dev/null)
 
+# Debian 12 calls it libmsgpackc, later ones libmsgpack-c.
+MSGPACK := $(shell pkg-config --libs msgpack-c 2>/dev/null || pkg-config --libs msgpack 2>/dev/null || echo -lmsgpackc)
+
 objects = $(patsubst %.c,$(BUILD)/%.o,$(1))
 PROTOCOL = $(call objects,$(wildcard protocol/*.c))
 BRIDGE = $(call objects,$(filter-out bridge/main.c,$(wildcard bridge/*.c)))
@@ -31,7 +34,7 @@ WITH_NATS := $(shell echo '\#include <nats/nats.h>' | $(CC) $(CFLAGS) -E - >/dev
 all: $(addprefix $(BUILD)/,coretapd coretap $(WITH_NATS) libcoretap.a libcoretap.flags libcoretap.so coretap.pc fake_node \
 		fake_node-v23 fake_node-v25 fake_node-v26)
 
-.PHONY: lint valgrind bench-node all unit sanitized tsan coverage deps deps-tests deps-js check test test-node demo explorer bench install uninstall dist deb clean format docs
+.PHONY: lint valgrind bench-node all unit sanitized tsan coverage deps deps-tests deps-deb deps-js check test test-node demo explorer bench install uninstall dist deb clean format docs
 
 FORCE:
 
@@ -56,7 +59,7 @@ $(BUILD)/%.o: %.c | $(BUILD)
 	$(CC) $(ALL_CFLAGS) -c $< -o $@
 
 $(BUILD)/coretapd: $(BUILD)/bridge/main.o $(BRIDGE) $(PROTOCOL)
-	$(CC) $(ALL_LDFLAGS) $^ -o $@ -lbpf -lelf -lzmq -lmsgpackc -llmdb -lyaml -lmicrohttpd -lpthread
+	$(CC) $(ALL_LDFLAGS) $^ -o $@ -lbpf -lelf -lzmq $(MSGPACK) -llmdb -lyaml -lmicrohttpd -lpthread
 
 # One object in which only what coretap.h declares is visible: names inside may be anyone's.
 $(BUILD)/libcoretap.a: $(LIBRARY)
@@ -70,7 +73,7 @@ $(BUILD)/coretap: $(COMMAND) $(LIBRARY)
 	$(CC) $(ALL_LDFLAGS) $^ -o $@ -lelf -lzmq -lncursesw
 
 $(BUILD)/coretap-nats: $(NATS) $(LIBRARY)
-	$(CC) $(ALL_LDFLAGS) $^ -o $@ -lnats -lzmq -lmsgpackc -lpthread
+	$(CC) $(ALL_LDFLAGS) $^ -o $@ -lnats -lzmq $(MSGPACK) -lpthread
 
 # What a program of others must be linked with beside a sanitized or counted library: for the tests.
 $(BUILD)/libcoretap.flags: FORCE | $(BUILD)
@@ -96,9 +99,9 @@ $(BUILD)/tests/unit/%: $(BUILD)/tests/unit/%.o $(BRIDGE) $(PROTOCOL) $(LIBRARY)
 
 # What the C decoder says, for tests/conformance/test_hostile.py.
 $(BUILD)/tests/conformance/verdict: $(BUILD)/tests/conformance/verdict.o $(PROTOCOL)
-	$(CC) $(ALL_LDFLAGS) $^ -o $@ -lmsgpackc
+	$(CC) $(ALL_LDFLAGS) $^ -o $@ $(MSGPACK)
 
-UNIT_LIBS = -lbpf -lelf -lzmq -lmsgpackc -llmdb -lyaml -lmicrohttpd -lpthread
+UNIT_LIBS = -lbpf -lelf -lzmq $(MSGPACK) -llmdb -lyaml -lmicrohttpd -lpthread
 
 unit: $(UNIT)
 
@@ -121,7 +124,7 @@ test: deps-tests deps-js
 		$(wildcard tests/conformance/test_*.py) $(wildcard tests/node/test_*.py)
 
 # With clang's analyzer, which the tests leave out: some minutes.
-lint: $(BUILD)/coretap.skel.h
+lint: deps-js $(BUILD)/coretap.skel.h
 	LINT=full BUILD=$(BUILD) tests/unit/test_lint.sh
 
 valgrind: all unit
@@ -190,11 +193,14 @@ DEBIAN = gcc make clang llvm bpftool libbpf-dev libelf-dev libzmq3-dev libmsgpac
 	 libncurses-dev mandoc libnats-dev
 # What tests alone need: linters, a server, the browser in which the explorer's page is looked at.
 DEBIAN_TESTS = clang-format clang-tidy cppcheck shellcheck flake8 nats-server openssl chromium
+# What `make deb` wants beyond them.
+DEBIAN_PACKAGING = debhelper dh-python dpkg-dev fakeroot pybuild-plugin-pyproject python3-all python3-setuptools
 
 # What is missing is installed on Debian and its kin; elsewhere it is named.
 deps: PACKAGES = $(DEBIAN)
 deps-tests: PACKAGES = $(DEBIAN) $(DEBIAN_TESTS)
-deps deps-tests:
+deps-deb: PACKAGES = $(DEBIAN) $(DEBIAN_PACKAGING)
+deps deps-tests deps-deb:
 	@if command -v dpkg-query >/dev/null; then \
 		missing=; \
 		for p in $(PACKAGES); do \
@@ -211,10 +217,12 @@ deps deps-tests:
 
 # Debian 12's Node is older than the JavaScript client and the explorer want; where there is one that
 # serves, their tests run, elsewhere they are skipped.
+JS_PLACES = clients/js clients/explorer clients/nats/examples
+test lint: JS_PLACES += tests/lint
 deps-js:
 	@node -e 'process.exit(+process.versions.node.split(".")[0] >= 20 ? 0 : 1)' 2>/dev/null || \
 		{ echo "No Node 20 or later here: nothing of JavaScript will run, its tests will be skipped."; exit 0; }; \
-	for place in clients/js clients/explorer clients/nats/examples; do \
+	for place in $(JS_PLACES); do \
 		[ $$place/node_modules/.package-lock.json -nt $$place/package-lock.json ] || \
 			npm ci --ignore-scripts --no-audit --no-fund --prefix $$place || \
 			echo "npm ci failed: what wants $$place will be skipped."; \
@@ -227,7 +235,7 @@ LIBDIR = $(PREFIX)/lib
 INCLUDEDIR = $(PREFIX)/include
 MANDIR = $(PREFIX)/share/man
 DOCDIR = $(PREFIX)/share/doc/coretap
-SYSCONFDIR = /etc
+SYSCONFDIR = $(if $(filter /usr /usr/local,$(PREFIX)),,$(PREFIX))/etc
 UNITDIR = $(PREFIX)/lib/systemd/system
 SYSUSERSDIR = $(PREFIX)/lib/sysusers.d
 TMPFILESDIR = $(PREFIX)/lib/tmpfiles.d
@@ -269,6 +277,9 @@ INSTALLED = \
 $(BUILD)/coretapd.service: bridge/systemd/coretapd.service FORCE | $(BUILD)
 	sed -e 's|/usr/sbin/coretapd|$(SBINDIR)/coretapd|' -e 's|/etc/coretap/|$(SYSCONFDIR)/coretap/|' $< > $@
 
+# Programs find the library only where the cache knows it; a package does this itself.
+LDCONFIG = $(if $(DESTDIR),,@[ "$$(id -u)" != 0 ] || PATH="$$PATH:/sbin:/usr/sbin" ldconfig)
+
 # The operator's own once it is there.
 CONFIG = $(DESTDIR)$(SYSCONFDIR)/coretap/coretap.conf
 
@@ -278,14 +289,19 @@ install: all $(BUILD)/coretapd.service
 		echo "$(INSTALL) $$file $(DESTDIR)$$place"; \
 		$(INSTALL) -D -m "$$mode" "$$file" "$(DESTDIR)$$place"; \
 	done
-	ln -sf libcoretap.so.1 $(DESTDIR)$(LIBDIR)/libcoretap.so
-	[ -e $(CONFIG) ] || $(INSTALL) -D -m 644 bridge/systemd/coretap.conf $(CONFIG)
+	ln -sf libcoretap.so.1 "$(DESTDIR)$(LIBDIR)/libcoretap.so"
+	[ -e "$(CONFIG)" ] || $(INSTALL) -D -m 644 bridge/systemd/coretap.conf "$(CONFIG)"
+	$(LDCONFIG)
 
 uninstall:
 	@for i in $(INSTALLED); do rm -fv "$(DESTDIR)$${i##*:}"; done
-	! cmp -s bridge/systemd/coretap.conf $(CONFIG) || rm -f $(CONFIG)
-	rm -f $(DESTDIR)$(LIBDIR)/libcoretap.so
-	-rmdir $(DESTDIR)$(DOCDIR) $(DESTDIR)$(SYSCONFDIR)/coretap
+	! cmp -s bridge/systemd/coretap.conf "$(CONFIG)" || rm -f "$(CONFIG)"
+	rm -f "$(DESTDIR)$(LIBDIR)/libcoretap.so"
+	@for directory in "$(DESTDIR)$(DOCDIR)" "$(DESTDIR)$(PREFIX)/share/coretap"/* "$(DESTDIR)$(PREFIX)/share/coretap" \
+			"$(DESTDIR)$(SYSCONFDIR)/coretap"; do \
+		[ ! -d "$$directory" ] || rmdir -v --ignore-fail-on-non-empty "$$directory"; \
+	done
+	$(LDCONFIG)
 
 # ---- to hand out ----
 
@@ -294,17 +310,16 @@ DIST = coretap-$(VERSION)
 # What git knows, as it stands in the work tree: a tarball is never made of something else.
 dist: | $(BUILD)
 	rm -rf $(BUILD)/$(DIST) && mkdir $(BUILD)/$(DIST)
-	{ git ls-files 2>/dev/null || find . -type f ! -path './$(BUILD)/*' ! -path './.git*'; } | \
+	{ [ -e .git ] && git -c safe.directory='*' ls-files 2>/dev/null || \
+		find . -type f ! -path './$(BUILD)/*' ! -path './.git' ! -path './.git/*' ! -path '*/node_modules/*' ! -path '*/__pycache__/*'; } | \
 		tar -cf - -T - | tar -xf - -C $(BUILD)/$(DIST)
-	tar -C $(BUILD) --sort=name --owner=0 --group=0 --numeric-owner \
-		--mtime=@$${SOURCE_DATE_EPOCH:-$$(git log -1 --format=%ct 2>/dev/null || date +%s)} \
+	tar -C $(BUILD) --sort=name --owner=0 --group=0 --numeric-owner --mode=u=rwX,go=rX \
+		--mtime=@$${SOURCE_DATE_EPOCH:-$$([ -e .git ] && git -c safe.directory='*' log -1 --format=%ct 2>/dev/null || stat -c %Y Makefile)} \
 		-cf - $(DIST) | gzip -9n > $(BUILD)/$(DIST).tar.gz
 	rm -rf $(BUILD)/$(DIST)
 
-# Debian packages, in build/deb. What building them needs beyond `make deps`:
-DEBIAN_PACKAGING = debhelper dh-python dpkg-dev fakeroot pybuild-plugin-pyproject python3-all python3-setuptools
-
-deb: dist
+# Debian packages, in build/deb.
+deb: deps-deb dist
 	rm -rf $(BUILD)/deb && mkdir $(BUILD)/deb
 	tar -C $(BUILD)/deb -xf $(BUILD)/$(DIST).tar.gz
 	cp -r bridge/debian $(BUILD)/deb/$(DIST)/debian

@@ -191,9 +191,9 @@ out:
 	return err;
 }
 
-/* In a file system that is memory, or that others need too, take no more than a quarter of what is
- * free now; what an old journal occupies counts as free. */
-static size_t room(const char *directory)
+/* How much a journal may take: what is free, and a quarter of it where the file system is memory
+ * that others need too. What an old journal (*held) occupies counts as free. */
+static size_t room(const char *directory, size_t *held)
 {
 	struct statvfs fs;
 	struct stat st;
@@ -201,11 +201,14 @@ static size_t room(const char *directory)
 	size_t own = 0;
 
 	snprintf(path, sizeof(path), "%s/data.mdb", directory);
-	if (!stat(path, &st))
+	*held = 0;
+	if (!stat(path, &st)) {
+		*held = (size_t)st.st_size;
 		own = (size_t)st.st_blocks * 512;
-	if (strncmp(directory, "/run/", 5) || statvfs(directory, &fs))
+	}
+	if (statvfs(directory, &fs))
 		return SIZE_MAX;
-	return (fs.f_bavail * fs.f_frsize + own) / 4;
+	return (fs.f_bavail * fs.f_frsize + own) / (strncmp(directory, "/run/", 5) ? 1 : 4);
 }
 
 /* A journal of other sizes cannot be shrunk in place, so it is made anew when sizes change. */
@@ -233,9 +236,14 @@ static int directory_make(const char *directory)
 	return S_ISDIR(st.st_mode) ? 0 : -ENOTDIR;
 }
 
+static size_t sizes_total(const struct journal *j, const size_t bytes[N_SOCKETS])
+{
+	return (bytes[SOCKET_LOW] + bytes[SOCKET_HIGH]) / j->page * j->page;
+}
+
 static int try_sizes(struct journal *j, const size_t bytes[N_SOCKETS])
 {
-	size_t total = (bytes[SOCKET_LOW] + bytes[SOCKET_HIGH]) / j->page * j->page;
+	size_t total = sizes_total(j, bytes);
 	int err = boot_check(j->directory);
 
 	if (!err)
@@ -279,7 +287,7 @@ int journal_open(struct journal **journal, const char *directory, const size_t b
 {
 	struct journal *j = calloc(1, sizeof(*j));
 	size_t sizes[N_SOCKETS] = { bytes[SOCKET_LOW], bytes[SOCKET_HIGH] };
-	size_t available;
+	size_t available, held, total;
 	int err = -ENOMEM;
 
 	*halved = false;
@@ -294,18 +302,21 @@ int journal_open(struct journal **journal, const char *directory, const size_t b
 	err = directory_make(directory);
 	if (err)
 		goto out;
-	available = room(directory);
+	available = room(directory, &held);
 	err = -ENOSPC;
-	while (err == -ENOSPC && sizes[SOCKET_LOW] + sizes[SOCKET_HIGH] >= FLOOR_BYTES) {
-		if (sizes[SOCKET_LOW] + sizes[SOCKET_HIGH] <= available)
+	while ((total = sizes_total(j, sizes)) >= FLOOR_BYTES) {
+		/* One that was made smaller stays as it is, with all that it holds, though others
+		 * have taken of the room since. */
+		if (total <= available || total == held)
 			err = try_sizes(j, sizes);
 		if (err != -ENOSPC)
 			break;
-		files_remove(directory);
 		*halved = true;
 		sizes[SOCKET_LOW] /= 2;
 		sizes[SOCKET_HIGH] /= 2;
 	}
+	if (err == -ENOSPC)
+		files_remove(directory);
 	if (!err)
 		err = to_errno(last_times(j));
 	if (err)
@@ -319,9 +330,9 @@ int journal_open(struct journal **journal, const char *directory, const size_t b
 	*journal = j;
 	return 0;
 out:
-	log_warning("journal %s: %s: going on without one, so nothing can be replayed; free some "
-		    "room, or choose another place with --journal",
-		    directory, strerror(-err));
+	log_warning("journal %s: %s: going on without one, so nothing can be replayed; %schoose "
+		    "another place with --journal",
+		    directory, strerror(-err), err == -ENOSPC ? "free some room, or " : "");
 	journal_close(j);
 	return err;
 }

@@ -99,7 +99,7 @@ static const struct {
 	{ "keep-attached", NULL, OPT_KEEP_ATTACHED,
 	  "stay attached when ending, even when killed: the next start goes on" },
 	{ "detach", NULL, OPT_DETACH,
-	  "remove what --keep-attached left for this --name, then end" },
+	  "remove what --keep-attached left for this --name, and its journal, then end" },
 	{ "without", "LIST", OPT_WITHOUT,
 	  "do without kernel features: multi, sleepable, tai, dynptr (to look for faults)" },
 	{ "metrics", "ADDR:PORT", OPT_METRICS,

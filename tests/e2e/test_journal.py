@@ -119,6 +119,31 @@ class Disk(JournalCase):
                                      said="6 MiB for low and 2 MiB for high")
         self.assertEqual(len(held), EVENTS + 2)
 
+    def test_smaller_one_is_kept(self):
+        """Made smaller for want of room, and the room has become less: the next start goes on with it."""
+        self.tmpfs("size=10m")
+        args = ("--journal-low", "24M", "--journal-high", "8M", "--keep-attached")
+        with self.start(*args) as bridge:
+            sub = self.subscribe(bridge)
+            self.burst(sub)
+            self.assertEqual(bridge.stop(), 0)
+        self.addCleanup(subprocess.run, [tool("coretapd"), "--detach", "--name", self.label], stderr=subprocess.DEVNULL)
+        with open(os.path.join(self.journal, "others"), "wb") as f:
+            f.write(bytes(1 << 20))
+        with self.start(*args) as bridge:
+            self.assertIn("going on where the last", bridge.log())
+            self.assertIn("6 MiB for low and 2 MiB for high", bridge.log())
+            self.assertGreaterEqual(len(self.held(self.replay(), sub.runs[0])), EVENTS)
+            self.assertEqual(bridge.stop(), 0)
+        # Other sizes, for which there is room, are obeyed.
+        os.unlink(os.path.join(self.journal, "others"))
+        with self.start("--journal-low", "6M", "--journal-high", "3M") as bridge:
+            self.assertNotIn("no room", bridge.log())
+            self.assertEqual(bridge.stop(), 0)
+
+    def test_limit_of_file_sizes(self):
+        self.assertEqual(self.check_publishing(said="File too large", prefix=("prlimit", "--fsize=1048576")), [])
+
     def test_fills_up_while_it_runs(self):
         """The journal's room is taken at the start: a disk that fills up later is no matter."""
         self.tmpfs("size=40m")

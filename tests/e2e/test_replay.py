@@ -429,7 +429,7 @@ class Readers(ReplayCase):
 
     def test_the_live_stream_goes_on(self):
         """Clients read history without a pause while 50,000 events a second pass, and reach a
-        subscriber all the same."""
+        subscriber all the same, in time that is measured, so the plain one."""
         with Bridge("--journal-low", "64M", "--journal-high", "64M", sanitized=False) as bridge, \
                 Subscriber(bridge, keep=False) as sub:
             sub.wait_status()

@@ -265,6 +265,21 @@ class Privileges(Case):
             self.check_account(sub, fired)
 
 
+class Surroundings(Case):
+    def test_standard_files_closed(self):
+        """What is written there ends nowhere, and in no file of ours."""
+        binary, label = self.binary(), own_label()
+        self.addCleanup(forget, label)
+        process = subprocess.Popen(["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", tool("coretapd"), "--binary", binary, "--name",
+                                    label, "--port", str(free_port()), "--journal-low", "4M", "--journal-high", "4M"])
+        try:
+            wait_until(lambda: os.path.exists(f"/run/coretap/{label}/replay.sock"), 20)
+            self.assertEqual([os.readlink(f"/proc/{process.pid}/fd/{i}") for i in range(3)], ["/dev/null"] * 3)
+        finally:
+            process.terminate()
+        self.assertEqual(process.wait(80), 0)
+
+
 class Addresses(Case):
     def other(self, *args, label=None):
         """A second coretapd, which must not get far."""

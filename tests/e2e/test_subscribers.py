@@ -1,8 +1,10 @@
 """Subscribers that stall, stop, or are hostile: memory stays within the formula, others lose nothing,
 and who was away completes what it missed or learns its exact number."""
+import errno
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -213,6 +215,32 @@ class Stopped(TestCase):
             print(f"# received {received} of {messages}", file=sys.stderr)
             self.assertLess(received[0], messages)
             self.assertIsNone(bridge.process.poll())
+
+
+class Connections(TestCase):
+    def test_more_than_there_are_files(self):
+        """From any user of the machine: those who are there lose nothing, files for the node are left."""
+        with Bridge(prefix=("prlimit", "--nofile=256:256")) as bridge, Subscriber(bridge) as sub:
+            sub.wait_status()
+            many = []
+            for _ in range(300):
+                for kind, address in ((socket.AF_UNIX, f"/run/coretap/{bridge.name}/low.sock"),
+                                      (socket.AF_UNIX, f"/run/coretap/{bridge.name}/replay.sock"),
+                                      (socket.AF_INET, ("127.0.0.1", bridge.port))):
+                    many.append(socket.socket(kind))
+                    wait_until(lambda: many[-1].connect_ex(address) != errno.EAGAIN)
+            wait_until(lambda: "connections refused" in bridge.log(), 5)
+            self.assertLess(len(os.listdir(f"/proc/{bridge.pid}/fd")), 200)
+            with FakeNode("burst", 1000, "--wait") as node:
+                fired = node.finish()
+            sub.wait_ledger(fired)
+            self.check_account(sub, fired)
+            for s in many:
+                s.close()
+            wait_until(lambda: len(os.listdir(f"/proc/{bridge.pid}/fd")) < 100, 5)
+            with Subscriber(bridge) as late:
+                late.wait_status()
+            self.assertEqual(bridge.stop(), 0)
 
 
 class Subscriptions(TestCase):
