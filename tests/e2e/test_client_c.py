@@ -151,14 +151,14 @@ class ClientC(TestCase):
     def test_mirror(self):
         """Two sockets, several topics, a queue that always overflows, a subscriber that stands still
         now and then, a bridge that is killed fifteen times: the mempool built from `coretap tail` is
-        the node's, and nothing is missing or comes twice."""
+        the node's, and nothing is missing or comes twice. Plain ones: the journal must outlast the tail."""
         args = ("--keep-attached", "--subscriber-memory", "256K", "--journal-low", "128M",
                 "--journal-high", "256M")
         pool, chance = os.path.join(self.directory, "pool"), random.Random(9)
-        bridge = self.bridge(*args)
+        bridge = self.bridge(*args, sanitized=False)
         with open(os.path.join(self.directory, "out"), "w+") as out, \
                 open(os.path.join(self.directory, "errors"), "w+") as errors:
-            tail = subprocess.Popen([tool("coretap"), "tail", "mempool", "utxocache", "--json",
+            tail = subprocess.Popen([tool("coretap", False), "tail", "mempool", "utxocache", "--json",
                                      "--address", f"tcp://127.0.0.1:{self.port}"], stdout=out,
                                     stderr=errors)
             self.addCleanup(tail.kill)
@@ -172,7 +172,7 @@ class ClientC(TestCase):
                         time.sleep(0.7)
                         tail.send_signal(signal.SIGCONT)
                     bridge.kill()
-                    bridge = self.bridge(*args)
+                    bridge = self.bridge(*args, sanitized=False)
                 fired = {t: n for t, n in node.stop().items()
                          if t.startswith(("mempool.", "utxocache."))}
 

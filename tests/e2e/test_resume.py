@@ -289,7 +289,6 @@ class KillInABlock(ResumeCase):
                 now = account.count["mempool.removed"] // 995
                 wait_until(lambda: account.count["mempool.removed"] >= (now + 1) * 995, 10, "block")
             fired = node.stop()
-        self.assertGreater(min(killed), 0)
         self.check_whole(sub, account, fired)
         wait_until(lambda: sum(e["final"] for e in account.lists) >= 2, 10, "the lists")
         final = [e for e in account.lists if e["final"]]
