@@ -314,7 +314,7 @@ class Bounds(JournalCase):
             sub = self.subscribe(bridge)
             self.burst(sub, 10000)
             self.burst(sub, 300000, "--probe", "utxo")
-            wait_until(lambda: sub.status("high")["held"] > 100000, 5, "high ages")
+            wait_until(lambda: sub.status("high")["held"] > 100000 and sub.status("high")["n"] == 300000, 5, "high ages")
             self.assertEqual(sub.status("low")["held"], 1)
             replay, run = self.replay(), sub.runs[0]
             self.assertEqual(self.held(replay, run)[:10000], list(range(1, 10001)))
