@@ -13,9 +13,13 @@ import sys
 import tempfile
 import time
 
+import msgpack
+import zmq
+
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
 from harness import (FAKE_NODE, ROOT, Bridge, FakeNode, Subscriber, TestCase, free_port, library, main,
                      need_root, tool, wait_until)
+from replay import Refused, Replay
 
 COMMANDS = ["tail", "evictions", "watch", "record", "play", "topics", "probes", "doctor"]
 README = os.path.join(ROOT, "clients", "c", "README.md")
@@ -498,6 +502,46 @@ class Recordings(CommandCase):
             file.truncate(20)
         result = coretap("play", recording, "--fast", "--port", port)
         self.assertEqual((result.returncode, "no messages in it" in result.stderr), (1, True))
+
+    def test_played_history(self):
+        """Replay of what was played answers as coretapd's does."""
+        recording, events = self.record()
+        port = free_port()
+        player = self.run_command("play", recording, "--fast", "--stay", "--port", port)
+        context = zmq.Context()
+        self.addCleanup(context.destroy, 0)
+        replay = Replay(context, f"tcp://127.0.0.1:{port + 2}", 5000)
+        self.addCleanup(replay.close)
+        wait_until(lambda: sum(replay.ask(op="hello")[0]["runs"][0]["topics"].values()) >= len(events), 20, "all is played")
+        hello, _ = replay.ask(op="hello")
+        run, (ranges,) = hello["run"], hello["runs"]
+        self.assertEqual((ranges["run"], hello["node"][-5:], hello["endpoints"]["replay"]),
+                         (run, "-play", [f"tcp://127.0.0.1:{port + 2}"]))
+        topics = {e["topic"] for e in replay.ask(op="catalogue")[0]["events"]}
+        self.assertLessEqual(set(ranges["topics"]), topics)
+        told = {}
+        for name in ("low", "high"):
+            after, n, seq = 0, 0, {}
+            while after is not None:
+                header, messages = replay.ask(op="replay", socket=name, run=run, after=after)
+                for topic, body in messages:
+                    body = msgpack.unpackb(body)
+                    self.assertEqual(body["n"], n + 1)
+                    self.assertEqual(body["seq"], seq.get(topic, 0) + 1)
+                    n += len(body["events"])
+                    seq[topic] = body["seq"] + body.get("lost", 0) + len(body["events"]) - 1
+                after = header["next"]
+            self.assertEqual((ranges[name]["first"], ranges[name]["last"]), (1, n))
+            told.update(seq)
+        self.assertEqual(told, ranges["topics"])
+        _, some = replay.ask(op="replay", socket="low", run=run, after=ranges["low"]["last"] - 1)
+        self.assertEqual(len(some), 1)
+        for why, request in (("v must be 1", {"op": "hello", "v": 2}), ("unknown op", {"op": "none"}),
+                             ("socket", {"op": "replay", "socket": "middle", "run": run, "after": 0}),
+                             ("run", {"op": "replay", "socket": "low", "run": run + 1, "after": 0})):
+            with self.assertRaisesRegex(Refused, why):
+                replay.ask(**request)
+        self.assertEqual(player.stop(), 0, player.log())
 
     def test_frames_as_they_were(self):
         """Byte for byte, by the format's own words."""
