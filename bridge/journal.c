@@ -51,7 +51,7 @@ struct head {
 	uint32_t unused;
 };
 
-static const char BOOT_KEY[] = "boot", STATE_KEY[] = "state", REMEMBERED_KEY[] = "remembered";
+static const char STATE_KEY[] = "state", REMEMBERED_KEY[] = "remembered";
 
 static int to_errno(int rc)
 {
@@ -91,12 +91,37 @@ static int boot_id(char *id, size_t size)
 {
 	int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
 	ssize_t n = fd < 0 ? -1 : read(fd, id, size - 1);
-	int err = n < 0 ? errno : 0;
+	int err = n < 0 ? -errno : 0;
 
 	if (fd >= 0)
 		close(fd);
 	id[n > 0 ? n : 0] = '\0';
+	id[strcspn(id, "\n")] = '\0';
 	return err;
+}
+
+/* What another boot left may be anything after a power cut, and LMDB trusts what is in its pages: a
+ * journal of another one is removed unopened. Which one it is of stands beside it, in a link that
+ * leads nowhere: made in one step, and it takes no block. */
+static int boot_check(const char *directory)
+{
+	char path[4200], id[64], written[64];
+	int err = boot_id(id, sizeof(id));
+	ssize_t n;
+
+	if (err)
+		return err;
+	snprintf(path, sizeof(path), "%s/boot", directory);
+	n = readlink(path, written, sizeof(written) - 1);
+	if (n < 0 && errno != ENOENT)
+		return -errno;
+	written[n > 0 ? n : 0] = '\0';
+	if (!strcmp(id, written))
+		return 0;
+	files_remove(directory);
+	if (n >= 0 && unlink(path))
+		return -errno;
+	return symlink(id, path) ? -errno : 0;
 }
 
 /* Every block of the file must exist before the map is written to: a page that the disk has no room
@@ -132,32 +157,6 @@ static int tables_open(struct journal *j)
 	if (!rc)
 		rc = mdb_dbi_open(txn, "evictions", MDB_CREATE, &j->evictions);
 	if (rc) {
-		mdb_txn_abort(txn);
-		return rc;
-	}
-	return mdb_txn_commit(txn);
-}
-
-/* Marks a new journal with this boot, or finds that it is of another one. */
-static int boot_check(struct journal *j, bool *other)
-{
-	char id[64];
-	MDB_val key = text_val(BOOT_KEY), value;
-	MDB_txn *txn;
-	int rc;
-
-	rc = boot_id(id, sizeof(id));
-	if (!rc)
-		rc = mdb_txn_begin(j->env, NULL, 0, &txn);
-	if (rc)
-		return rc;
-	rc = mdb_get(txn, j->meta, &key, &value);
-	*other = !rc && (value.mv_size != strlen(id) || memcmp(value.mv_data, id, value.mv_size));
-	if (rc == MDB_NOTFOUND) {
-		value = text_val(id);
-		rc = mdb_put(txn, j->meta, &key, &value, 0);
-	}
-	if (rc || *other) {
 		mdb_txn_abort(txn);
 		return rc;
 	}
@@ -249,9 +248,10 @@ static size_t sizes_total(const struct journal *j, const size_t bytes[N_SOCKETS]
 static int try_sizes(struct journal *j, const size_t bytes[N_SOCKETS])
 {
 	size_t total = sizes_total(j, bytes);
-	bool other = false;
-	int err;
+	int err = boot_check(j->directory);
 
+	if (err)
+		return err;
 	err = env_open(j, total);
 	/* What cannot be read is made anew: it only ever served replay. */
 	if (err == -EIO || err == -EINVAL) {
@@ -259,18 +259,7 @@ static int try_sizes(struct journal *j, const size_t bytes[N_SOCKETS])
 		files_remove(j->directory);
 		err = env_open(j, total);
 	}
-	if (err)
-		return err;
-	err = to_errno(boot_check(j, &other));
-	if (!err && !other)
-		return 0;
-	mdb_env_close(j->env);
-	j->env = NULL;
-	files_remove(j->directory);
-	if (err)
-		return err;
-	err = env_open(j, total);
-	return err ? err : to_errno(boot_check(j, &other));
+	return err;
 }
 
 static int last_times(struct journal *j)

@@ -94,6 +94,7 @@ class Soak(TestCase):
         metrics = f"127.0.0.1:{self.metrics[kind]}"
         journal = os.path.join(self.disk if kind == "steady" else self.directory, f"journal-{kind}")
         more = ("--keep-attached",) if kind == "killed" else ("--without", "tai")
+        # Its memory and its rates are measured: the plain one.
         return Bridge("--metrics", metrics, "--journal", journal, *HISTORY, "--subscriber-memory", "8M", *more,
                       port=self.ports[kind], name=self.labels[kind], binary=self.binary, program=self.coretapd,
                       keep=True, ready=False, env=inject_env(self.shim, INJECT_CLOCK=self.clock))
