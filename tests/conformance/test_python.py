@@ -754,6 +754,7 @@ class Live(TestCase):
                 running[tool] = out, subprocess.Popen(
                     [sys.executable, os.path.join(CLIENT, "tools", name), *arguments, "--address",
                      address(bridge.port)], stdout=out, stderr=subprocess.STDOUT)
+                self.addCleanup(running[tool][1].kill)  # of none that has ended in good order
             time.sleep(2.5)
             with FakeNode("run", "--wait", "--seconds", 5, "--rate", 1000, "--block-interval", 1,
                           "--coins", "--seed", 5) as node:
