@@ -64,7 +64,7 @@ ABSORBED = {
     # what a client has read is noticed later: it may have to ask again
     ("zmq_getsockopt", "reads_notice"),
     # a hint less
-    ("stat", "process_namespace_is_own"),
+    ("stat", "process_namespace_is_own"), ("stat", "file_size"),
     # stderr is gone: there is nobody left to tell
     ("write", "line_put"),
     # what an old journal takes counts as used by others: less room, and a smaller one is told
