@@ -12,7 +12,7 @@ import msgpack
 import zmq
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
-from harness import Bridge, FakeNode, Subscriber, TestCase, free_port, main, need_root, wait_until
+from harness import Bridge, FakeNode, Subscriber, TestCase, free_port, main, need_root, tool, wait_until
 from replay import CompleteSubscriber, Refused, Replay
 
 EVENTS = 20000

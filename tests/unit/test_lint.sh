@@ -8,7 +8,7 @@ fail=0
 
 # What git knows; a tarball has nothing else.
 files() {
-	{ git ls-files 2>/dev/null || find . -type f -name '[!.]*' ! -path './build/*' | cut -c3-; } |
+	{ [ -e .git ] && git ls-files 2>/dev/null || find . -type f -name '[!.]*' ! -path './build/*' | cut -c3-; } |
 		grep -v -e '^clients/[a-z]*/node_modules/'
 }
 
