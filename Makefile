@@ -118,7 +118,7 @@ test: deps-tests deps-js
 		$(wildcard tests/conformance/test_*.py) $(wildcard tests/node/test_*.py)
 
 # With clang's analyzer, which the tests leave out: some minutes.
-lint: $(BUILD)/coretap.skel.h
+lint: deps-js $(BUILD)/coretap.skel.h
 	LINT=full BUILD=$(BUILD) tests/unit/test_lint.sh
 
 valgrind: all unit
@@ -200,10 +200,12 @@ deps deps-tests deps-deb:
 
 # Debian 12's Node is older than the JavaScript client and the explorer want; where there is one that
 # serves, their tests run, elsewhere they are skipped.
+JS_PLACES = clients/js clients/explorer clients/nats/examples
+test lint: JS_PLACES += tests/lint
 deps-js:
 	@node -e 'process.exit(+process.versions.node.split(".")[0] >= 20 ? 0 : 1)' 2>/dev/null || \
 		{ echo "No Node 20 or later here: nothing of JavaScript will run, its tests will be skipped."; exit 0; }; \
-	for place in clients/js clients/explorer clients/nats/examples; do \
+	for place in $(JS_PLACES); do \
 		[ $$place/node_modules/.package-lock.json -nt $$place/package-lock.json ] || \
 			npm ci --ignore-scripts --no-audit --no-fund --prefix $$place || \
 			echo "npm ci failed: what wants $$place will be skipped."; \

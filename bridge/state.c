@@ -288,11 +288,19 @@ bool state_resume(struct bridge *b)
 		log_warning("%s: cannot go on where the last coretapd stopped: the journal has "
 			    "nothing of it: a new run begins",
 			    b->label);
-	} else if (!rings_open(b) && state_matches(b, s) && !group_move(b, s->group)) {
-		evictions_restore(&b->evictions, &s->evictions);
-		resumed = !journal_restore(b->journal, &b->evictions);
+	} else {
+		err = rings_open(b);
+		if (!err && state_matches(b, s) && !group_move(b, s->group)) {
+			evictions_restore(&b->evictions, &s->evictions);
+			err = journal_restore(b->journal, &b->evictions);
+			resumed = !err;
+		}
 		if (resumed)
 			state_take(b, s);
+		if (err)
+			log_warning("%s: cannot go on where the last coretapd stopped: %s: a new "
+				    "run begins",
+				    b->label, strerror(-err));
 	}
 	if (!resumed) {
 		evictions_free(&b->evictions);

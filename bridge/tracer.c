@@ -608,6 +608,20 @@ static int pin_one(const char *path, int fd)
 	return fd >= 0 && bpf_obj_pin(fd, path) && errno != EEXIST ? -errno : 0;
 }
 
+/* Another coretapd that leaves nothing attached takes the root away, perhaps between our two steps.
+ */
+static int pins_make(const char *directory)
+{
+	int made;
+
+	do {
+		if (mkdir(TRACER_PIN_ROOT, 0700) && errno != EEXIST)
+			return -errno;
+		made = mkdir(directory, 0700);
+	} while (made && errno == ENOENT);
+	return made && errno != EEXIST ? -errno : 0;
+}
+
 int tracer_pin(struct tracer *t, const char *label)
 {
 	char path[192];
@@ -617,9 +631,8 @@ int tracer_pin(struct tracer *t, const char *label)
 	if (t->given < 0)
 		pins_name(t, label);
 	pin_fds(t, fds);
-	if (t->given < 0 && ((mkdir(TRACER_PIN_ROOT, 0700) && errno != EEXIST) ||
-			     (mkdir(t->pins, 0700) && errno != EEXIST)))
-		err = -errno;
+	if (t->given < 0)
+		err = pins_make(t->pins);
 	for (int i = 0; i < N_PINS && !err; i++) {
 		snprintf(path, sizeof(path), "%s/%s", t->pins, pin_names[i]);
 		err = pin_one(path, *fds[i]);

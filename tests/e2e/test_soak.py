@@ -61,6 +61,8 @@ class Soak(TestCase):
         self.directory = tempfile.mkdtemp(prefix="coretap-soak-")
         self.addCleanup(shutil.rmtree, self.directory, ignore_errors=True)
         self.binary = shutil.copy(FAKE_NODE, os.path.join(self.directory, "node"))
+        # A build meanwhile must not be an upgrade: another version begins a new run.
+        self.coretapd = shutil.copy(tool("coretapd", False), os.path.join(self.directory, "coretapd"))
         self.disk = os.path.join(self.directory, "disk")
         os.mkdir(self.disk)
         subprocess.run(["mount", "-t", "tmpfs", "-o", "size=420M", "tmpfs", self.disk], check=True)
@@ -72,7 +74,7 @@ class Soak(TestCase):
         self.labels = {kind: f"{kind}{os.getpid()}" for kind in self.ports}
         for label in self.labels.values():
             self.addCleanup(shutil.rmtree, f"/run/coretap/{label}", ignore_errors=True)
-            self.addCleanup(subprocess.run, [tool("coretapd", False), "--detach", "--name", label],
+            self.addCleanup(subprocess.run, [self.coretapd, "--detach", "--name", label],
                             stderr=subprocess.DEVNULL)
         self.lives, self.did, self.samples, self.said = [], collections.Counter(), [], []
 
@@ -88,7 +90,7 @@ class Soak(TestCase):
         journal = os.path.join(self.disk if kind == "steady" else self.directory, f"journal-{kind}")
         more = ("--keep-attached",) if kind == "killed" else ("--without", "tai")
         return Bridge("--metrics", metrics, "--journal", journal, *HISTORY, "--subscriber-memory", "8M", *more,
-                      port=self.ports[kind], name=self.labels[kind], binary=self.binary, sanitized=False,
+                      port=self.ports[kind], name=self.labels[kind], binary=self.binary, program=self.coretapd,
                       keep=True, ready=False, env=inject_env(self.shim, INJECT_CLOCK=self.clock))
 
     def node_start(self):

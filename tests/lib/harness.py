@@ -117,13 +117,13 @@ class Bridge:
     Small journals unless args say otherwise; keep leaves its directory for a successor."""
 
     def __init__(self, *args, binary=FAKE_NODE, name=None, sanitized=True, ready=True, port=None,
-                 prefix=(), env=None, keep=False):
+                 prefix=(), env=None, keep=False, program=None):
         need_root()
         self.keep = keep
         self.port = port or free_port()
         self.name = name or f"t{os.getpid()}-{self.port}"
         self.errors = tempfile.TemporaryFile()
-        command = [*prefix, tool("coretapd", sanitized), "--name", self.name, "--port", str(self.port)]
+        command = [*prefix, program or tool("coretapd", sanitized), "--name", self.name, "--port", str(self.port)]
         if binary:
             command += ["--binary", binary]
         if not any(str(a).startswith("--journal") for a in args):
