@@ -326,8 +326,9 @@ static int label_choose(struct bridge *b)
 	return lock_take(b);
 }
 
-/* What stands in the directory of a label that nobody uses: memory, in /run. The lock stays, since it
- * knows the last run. The directory may belong to a service's user, and no link of his is followed. */
+/* What stands in the directory of a label that nobody uses: memory, in /run. The lock stays, since
+ * it knows the last run. The directory may belong to a service's user, and no link of his is
+ * followed. */
 static void directory_clear(const struct bridge *b)
 {
 	static const char *const sockets[] = { "low.sock", "high.sock", "replay.sock" };
