@@ -43,8 +43,8 @@ class Compilers(TestCase):
         for compiler in others:
             with self.subTest(compiler=compiler):
                 subprocess.run([compiler, "-O2", "-g", "-target", "bpf", f"-DTARGET_{platform.machine()}",
-                                f"-I/usr/include/{multiarch}", "-Wall", "-Wextra", "-Werror", "-c", source, "-o", built],
-                               check=True)
+                                f"-I/usr/include/{multiarch}", "-Wall", "-Wextra", "-Werror", "-c", source,
+                                "-o", built], check=True)
                 try:
                     done = subprocess.run([BPFTOOL, "prog", "loadall", built, pins], capture_output=True, text=True)
                 finally:
