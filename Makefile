@@ -31,7 +31,7 @@ COMMAND = $(call objects,$(wildcard clients/c/command/*.c) bridge/probes.c bridg
 # Where there is no libnats, what needs it is left out.
 WITH_NATS := $(shell echo '\#include <nats/nats.h>' | $(CC) $(CFLAGS) -E - >/dev/null 2>&1 && echo coretap-nats)
 
-all: $(addprefix $(BUILD)/,coretapd coretap $(WITH_NATS) libcoretap.a libcoretap.so coretap.pc fake_node \
+all: $(addprefix $(BUILD)/,coretapd coretap $(WITH_NATS) libcoretap.a libcoretap.flags libcoretap.so coretap.pc fake_node \
 		fake_node-v23 fake_node-v25 fake_node-v26)
 
 .PHONY: lint valgrind bench-node all unit sanitized tsan coverage deps deps-tests deps-deb deps-js check test test-node demo explorer bench install uninstall dist deb clean format docs
@@ -75,6 +75,10 @@ $(BUILD)/coretap: $(COMMAND) $(LIBRARY)
 $(BUILD)/coretap-nats: $(NATS) $(LIBRARY)
 	$(CC) $(ALL_LDFLAGS) $^ -o $@ -lnats -lzmq $(MSGPACK) -lpthread
 
+# What a program of others must be linked with beside a sanitized or counted library: for the tests.
+$(BUILD)/libcoretap.flags: FORCE | $(BUILD)
+	@echo '$(strip $(ALL_LDFLAGS))' > $@
+
 # Made anew each time: PREFIX may be another one.
 $(BUILD)/coretap.pc: clients/c/coretap.pc.in FORCE | $(BUILD)
 	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@LIBDIR@|$(LIBDIR)|' -e 's|@VERSION@|$(VERSION)|' $< > $@
@@ -101,10 +105,12 @@ UNIT_LIBS = -lbpf -lelf -lzmq $(MSGPACK) -llmdb -lyaml -lmicrohttpd -lpthread
 
 unit: $(UNIT)
 
+# What the tests start; the simulated node, which is traced, is always the plain one.
+PROGRAMS = coretapd coretap $(WITH_NATS) libcoretap.a libcoretap.flags tests/conformance/verdict
+
 sanitized:
 	+$(MAKE) --no-print-directory BUILD=$(SANITIZED) SANITIZE=address,undefined CFLAGS="-O1 -g" \
-		$(addprefix $(SANITIZED)/,coretapd coretap $(WITH_NATS)) unit fuzz-programs \
-		$(SANITIZED)/tests/conformance/verdict
+		$(addprefix $(SANITIZED)/,$(PROGRAMS)) unit fuzz-programs
 
 TEST_ENV = BUILD=$(BUILD) SANITIZED=$(SANITIZED)
 UNIT_TESTS = $(patsubst %.c,$(SANITIZED)/%,$(wildcard tests/unit/test_*.c)) $(wildcard tests/unit/*.sh tests/unit/*.py)
@@ -127,29 +133,40 @@ valgrind: all unit
 test-node: all sanitized
 	$(TEST_ENV) tests/run $(wildcard tests/node/test_*.py)
 
-# The same with ThreadSanitizer, for what talks to libzmq's threads.
+# What runs programs of this tree: packages and the container are built anew, and the other tests of
+# conformance are about Python and JavaScript alone. On a slow machine a file of them takes long.
+C_TESTS = $(filter-out %/test_package.py %/test_container.py,$(wildcard tests/e2e/test_*.py)) \
+	$(patsubst %,tests/conformance/test_%.py,conformance hostile python javascript)
+LONG = TEST_SECONDS=3600
+
+# With ThreadSanitizer, for the threads of libzmq and libnats beside ours. What measures runs the plain
+# programs, and is left out.
 TSAN = $(BUILD)/tsan
-TSAN_TESTS = $(patsubst %,tests/e2e/test_%.py,replay ports subscribers security metrics join start_stop loss)
+TSAN_TESTS ?= $(filter-out $(patsubst %,tests/e2e/test_%.py,burst idle readme soak),$(C_TESTS))
 
 tsan: all
-	+$(MAKE) --no-print-directory BUILD=$(TSAN) SANITIZE=thread CFLAGS="-O1 -g" $(TSAN)/coretapd $(TSAN)/coretap
-	BUILD=$(BUILD) SANITIZED=$(TSAN) tests/run $(TSAN_TESTS)
+	+$(MAKE) --no-print-directory BUILD=$(TSAN) SANITIZE=thread CFLAGS="-O1 -g" $(addprefix $(TSAN)/,$(PROGRAMS))
+	$(LONG) BUILD=$(BUILD) SANITIZED=$(TSAN) tests/run $(TSAN_TESTS)
 
-# Which lines and branches the tests reach. A tree of its own: counts are kept beside the objects.
+# Which lines and branches the tests reach. A tree of its own: counts are kept beside the objects. While
+# tests run they are elsewhere, in files that all may write: some programs give up their user.
 COVERAGE = $(BUILD)/coverage
-COVERAGE_TESTS ?= $(wildcard tests/e2e/test_*.py)
+COVERAGE_TESTS ?= $(C_TESTS)
+GCOVR = gcovr --root . --object-directory $(COVERAGE) $(addprefix --filter ,bridge/ protocol/ clients/c/ clients/nats/) \
+	--exclude-unreachable-branches --exclude-throw-branches --sort-percentage
 
 coverage: all
 	@command -v gcovr >/dev/null || { echo "wants gcovr: apt-get install gcovr" >&2; exit 1; }
 	+$(MAKE) --no-print-directory BUILD=$(COVERAGE) CFLAGS="-O0 -g --coverage -fprofile-update=atomic" LDFLAGS=--coverage \
-		all unit
+		all unit $(COVERAGE)/tests/conformance/verdict
 	find $(COVERAGE) -name '*.gcda' -delete
-	-BUILD=$(COVERAGE) SANITIZED=$(COVERAGE) tests/run $(patsubst %.c,$(COVERAGE)/%,$(wildcard tests/unit/test_*.c)) \
-		$(COVERAGE_TESTS)
-	gcovr --root . --object-directory $(COVERAGE) --filter bridge/ --filter protocol/ --filter clients/c/ \
-		--exclude-unreachable-branches --exclude-throw-branches --sort-percentage --txt $(COVERAGE)/report.txt \
-		--branches --html-details $(COVERAGE)/report.html
-	gcovr --root . --object-directory $(COVERAGE) --filter bridge/ --filter protocol/ --filter clients/c/ --sort-percentage
+	-export GCOV_PREFIX=$$(mktemp -d) && chmod 755 $$GCOV_PREFIX && \
+	for program in $(filter coretap%,$(PROGRAMS)); do $(COVERAGE)/$$program --version; done && \
+	find $$GCOV_PREFIX -name '*.gcda' -exec chmod a+w {} + ; \
+	$(LONG) BUILD=$(COVERAGE) SANITIZED=$(COVERAGE) tests/run $(patsubst %.c,$(COVERAGE)/%,$(wildcard tests/unit/test_*.c)) \
+		$(COVERAGE_TESTS); \
+	cp -r $$GCOV_PREFIX$(CURDIR)/$(COVERAGE) $(BUILD) && rm -rf $$GCOV_PREFIX
+	$(GCOVR) --txt $(COVERAGE)/report.txt --html-details $(COVERAGE)/report.html --print-summary
 
 # ---- for people ----
 

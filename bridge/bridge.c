@@ -295,14 +295,15 @@ static int pipeline_open(struct bridge *b)
 	return 0;
 }
 
-static void journal_begin(struct bridge *b)
+static int journal_begin(struct bridge *b)
 {
 	static const char *const names[] = { "data.mdb", NULL };
 	const char *directory = b->options->journal_directory;
 	char own[160];
+	int err;
 
 	if (!b->options->journal)
-		return;
+		return 0;
 	snprintf(own, sizeof(own), "%s/journal", b->directory);
 	if (!directory)
 		directory = own;
@@ -310,11 +311,12 @@ static void journal_begin(struct bridge *b)
 	if (!mkdir(directory, 0750) || directory == own)
 		privilege_give(&b->user, directory, names);
 	privilege_as(&b->user);
-	b->journal_failed =
-		journal_open(&b->journal, directory, b->options->journal_bytes,
-			     b->options->payloads ? LIVE_PERCENT_PAYLOADS : LIVE_PERCENT,
-			     &b->journal_halved) != 0;
+	err = journal_open(&b->journal, directory, b->options->journal_bytes,
+			   b->options->payloads ? LIVE_PERCENT_PAYLOADS : LIVE_PERCENT,
+			   &b->journal_halved);
 	privilege_self();
+	b->journal_failed = err != 0;
+	return err == -EBUSY ? EXIT_ADDRESS : 0;
 }
 
 static int label_choose(struct bridge *b)
@@ -456,8 +458,9 @@ int bridge_open(struct bridge *b, const struct options *options)
 	code = label_choose(b);
 	if (code)
 		return code;
-	journal_begin(b);
-	code = pipeline_open(b);
+	code = journal_begin(b);
+	if (!code)
+		code = pipeline_open(b);
 	if (!code)
 		code = sockets_bind(b);
 	if (code)

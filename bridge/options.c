@@ -209,7 +209,7 @@ static bool parse_without(const char *text, unsigned int *out)
 	char *copy = strdup(text), *save = NULL;
 	bool known = copy != NULL;
 
-	for (char *word = strtok_r(copy, ",", &save); word && known;
+	for (char *word = copy ? strtok_r(copy, ",", &save) : NULL; word && known;
 	     word = strtok_r(NULL, ",", &save)) {
 		known = false;
 		for (size_t i = 0; i < sizeof(features) / sizeof(features[0]); i++) {
