@@ -270,8 +270,9 @@ class Surroundings(Case):
         """What is written there ends nowhere, and in no file of ours."""
         binary, label = self.binary(), own_label()
         self.addCleanup(forget, label)
-        process = subprocess.Popen(["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", tool("coretapd"), "--binary", binary, "--name",
-                                    label, "--port", str(free_port()), "--journal-low", "4M", "--journal-high", "4M"])
+        process = subprocess.Popen(["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", tool("coretapd"), "--binary", binary,
+                                    "--name", label, "--port", str(free_port()),
+                                    "--journal-low", "4M", "--journal-high", "4M"])
         try:
             wait_until(lambda: os.path.exists(f"/run/coretap/{label}/replay.sock"), 20)
             self.assertEqual([os.readlink(f"/proc/{process.pid}/fd/{i}") for i in range(3)], ["/dev/null"] * 3)
