@@ -1,17 +1,19 @@
 #!/usr/bin/env node
 // coretap-explorer: a node's mempool, live in a browser.
-import { Api } from "./src/api.js";
-import { openServer } from "./src/http.js";
-import { openMirror } from "./src/mirror.js";
 import { HELP, UsageError, readOptions } from "./src/options.js";
-import { State } from "./src/state.js";
 
 function fail(text, code) {
   process.stderr.write(`coretap-explorer: ${text}\n`);
   process.exit(code);
 }
 
-function start(options) {
+// Loaded late: --help needs no packages, and whoever lacks them is told how to get them.
+function parts() {
+  return Promise.all([import("./src/api.js"), import("./src/http.js"), import("./src/mirror.js"), import("./src/state.js")]);
+}
+
+async function start(options) {
+  const [{ Api }, { openServer }, { openMirror }, { State }] = await parts();
   const pool = openMirror(options);
   const state = new State(pool, { exact: options.rpc !== null, history: options.history });
   const api = new Api(state, options);
@@ -45,8 +47,9 @@ try {
   const options = readOptions(process.argv.slice(2));
   if (options.help) process.stdout.write(HELP);
   else if (options.version) process.stdout.write(`${options.version}\n`);
-  else start(options);
+  else await start(options);
 } catch (error) {
+  if (error.code === "ERR_MODULE_NOT_FOUND") fail(`${error.message.split(" imported from")[0]}; \`make deps-js\` fetches what it needs`, 1);
   if (error instanceof UsageError || error instanceof TypeError) fail(error.message, 2);
   throw error;
 }
