@@ -216,6 +216,7 @@ class Files(Case):
                         self.write(pid_file, node.pid)
                         sub.wait_count("mempool.removed", 500)
                         node.stop()
+                    wait_until(lambda: sub.of("node.exited"), 5, "node.exited")
                     self.check_lives(sub, node.pid)
                     self.check_account(sub, {"mempool.removed": 500})
                 self.assertEqual(bystander.stop(), {})
