@@ -51,7 +51,7 @@ struct head {
 	uint32_t unused;
 };
 
-static const char BOOT_KEY[] = "boot", STATE_KEY[] = "state", REMEMBERED_KEY[] = "remembered";
+static const char STATE_KEY[] = "state", REMEMBERED_KEY[] = "remembered";
 
 static int to_errno(int rc)
 {
@@ -91,12 +91,37 @@ static int boot_id(char *id, size_t size)
 {
 	int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
 	ssize_t n = fd < 0 ? -1 : read(fd, id, size - 1);
-	int err = n < 0 ? errno : 0;
+	int err = n < 0 ? -errno : 0;
 
 	if (fd >= 0)
 		close(fd);
 	id[n > 0 ? n : 0] = '\0';
+	id[strcspn(id, "\n")] = '\0';
 	return err;
+}
+
+/* What another boot left may be anything after a power cut, and LMDB trusts what is in its pages: a
+ * journal of another one is removed unopened. Which one it is of stands beside it, in a link that
+ * leads nowhere: made in one step, and it takes no block. */
+static int boot_check(const char *directory)
+{
+	char path[4200], id[64], written[64];
+	int err = boot_id(id, sizeof(id));
+	ssize_t n;
+
+	if (err)
+		return err;
+	snprintf(path, sizeof(path), "%s/boot", directory);
+	n = readlink(path, written, sizeof(written) - 1);
+	if (n < 0 && errno != ENOENT)
+		return -errno;
+	written[n > 0 ? n : 0] = '\0';
+	if (!strcmp(id, written))
+		return 0;
+	files_remove(directory);
+	if (n >= 0 && unlink(path))
+		return -errno;
+	return symlink(id, path) ? -errno : 0;
 }
 
 /* Every block of the file must exist before the map is written to: a page that the disk has no room
@@ -132,32 +157,6 @@ static int tables_open(struct journal *j)
 	if (!rc)
 		rc = mdb_dbi_open(txn, "evictions", MDB_CREATE, &j->evictions);
 	if (rc) {
-		mdb_txn_abort(txn);
-		return rc;
-	}
-	return mdb_txn_commit(txn);
-}
-
-/* Marks a new journal with this boot, or finds that it is of another one. */
-static int boot_check(struct journal *j, bool *other)
-{
-	char id[64];
-	MDB_val key = text_val(BOOT_KEY), value;
-	MDB_txn *txn;
-	int rc;
-
-	rc = boot_id(id, sizeof(id));
-	if (!rc)
-		rc = mdb_txn_begin(j->env, NULL, 0, &txn);
-	if (rc)
-		return rc;
-	rc = mdb_get(txn, j->meta, &key, &value);
-	*other = !rc && (value.mv_size != strlen(id) || memcmp(value.mv_data, id, value.mv_size));
-	if (rc == MDB_NOTFOUND) {
-		value = text_val(id);
-		rc = mdb_put(txn, j->meta, &key, &value, 0);
-	}
-	if (rc || *other) {
 		mdb_txn_abort(txn);
 		return rc;
 	}
@@ -208,9 +207,9 @@ static int env_open(struct journal *j, size_t bytes)
 	return err;
 }
 
-/* In a file system that is memory, or that others need too, take no more than a quarter of what is
- * free now; what an old journal occupies counts as free. */
-static size_t room(const char *directory)
+/* How much a journal may take: what is free, and a quarter of it where the file system is memory
+ * that others need too. What an old journal (*held) occupies counts as free. */
+static size_t room(const char *directory, size_t *held)
 {
 	struct statvfs fs;
 	struct stat st;
@@ -218,11 +217,14 @@ static size_t room(const char *directory)
 	size_t own = 0;
 
 	snprintf(path, sizeof(path), "%s/data.mdb", directory);
-	if (!stat(path, &st))
+	*held = 0;
+	if (!stat(path, &st)) {
+		*held = (size_t)st.st_size;
 		own = (size_t)st.st_blocks * 512;
-	if (strncmp(directory, "/run/", 5) || statvfs(directory, &fs))
+	}
+	if (statvfs(directory, &fs))
 		return SIZE_MAX;
-	return (fs.f_bavail * fs.f_frsize + own) / 4;
+	return (fs.f_bavail * fs.f_frsize + own) / (strncmp(directory, "/run/", 5) ? 1 : 4);
 }
 
 /* Two processes in one file would destroy it. */
@@ -238,12 +240,18 @@ static int directory_take(struct journal *j)
 	return errno == EWOULDBLOCK ? -EBUSY : -errno;
 }
 
+static size_t sizes_total(const struct journal *j, const size_t bytes[N_SOCKETS])
+{
+	return (bytes[SOCKET_LOW] + bytes[SOCKET_HIGH]) / j->page * j->page;
+}
+
 static int try_sizes(struct journal *j, const size_t bytes[N_SOCKETS])
 {
-	size_t total = (bytes[SOCKET_LOW] + bytes[SOCKET_HIGH]) / j->page * j->page;
-	bool other = false;
-	int err;
+	size_t total = sizes_total(j, bytes);
+	int err = boot_check(j->directory);
 
+	if (err)
+		return err;
 	err = env_open(j, total);
 	/* What cannot be read is made anew: it only ever served replay. */
 	if (err == -EIO || err == -EINVAL) {
@@ -251,18 +259,7 @@ static int try_sizes(struct journal *j, const size_t bytes[N_SOCKETS])
 		files_remove(j->directory);
 		err = env_open(j, total);
 	}
-	if (err)
-		return err;
-	err = to_errno(boot_check(j, &other));
-	if (!err && !other)
-		return 0;
-	mdb_env_close(j->env);
-	j->env = NULL;
-	files_remove(j->directory);
-	if (err)
-		return err;
-	err = env_open(j, total);
-	return err ? err : to_errno(boot_check(j, &other));
+	return err;
 }
 
 static int last_times(struct journal *j)
@@ -339,7 +336,7 @@ int journal_open(struct journal **journal, const char *directory, const size_t b
 {
 	struct journal *j = calloc(1, sizeof(*j));
 	size_t sizes[N_SOCKETS] = { bytes[SOCKET_LOW], bytes[SOCKET_HIGH] };
-	size_t available;
+	size_t available, held, total;
 	int err = -ENOMEM;
 
 	*halved = false;
@@ -355,10 +352,12 @@ int journal_open(struct journal **journal, const char *directory, const size_t b
 	err = directory_take(j);
 	if (err)
 		goto out;
-	available = room(directory);
+	available = room(directory, &held);
 	err = -ENOSPC;
-	while (err == -ENOSPC && sizes[SOCKET_LOW] + sizes[SOCKET_HIGH] >= FLOOR_BYTES) {
-		if (sizes[SOCKET_LOW] + sizes[SOCKET_HIGH] <= available)
+	while ((total = sizes_total(j, sizes)) >= FLOOR_BYTES) {
+		/* One that was made smaller stays as it is, with all that it holds, though others
+		 * have taken of the room since. */
+		if (total <= available || total <= held)
 			err = try_sizes(j, sizes);
 		if (err != -ENOSPC)
 			break;
@@ -381,7 +380,7 @@ int journal_open(struct journal **journal, const char *directory, const size_t b
 		j->limit[id] = sizes[id] / 100 * live_percent;
 	/* An earlier one may have held more. What does not go now goes when something comes. */
 	make_room(j, 10);
-	if ((size_t)file_size(directory) > sizes[SOCKET_LOW] + sizes[SOCKET_HIGH])
+	if ((size_t)file_size(directory) > total)
 		log_info("journal %s: holds less from here on, but its file stays at %zu MiB; to "
 			 "give them back delete it while coretapd is stopped",
 			 directory, (size_t)file_size(directory) >> 20);
@@ -393,8 +392,8 @@ out:
 			  directory);
 	else
 		log_warning("journal %s: %s: going on without one, so nothing can be replayed; "
-			    "free some room, or choose another place with --journal",
-			    directory, strerror(-err));
+			    "%schoose another place with --journal",
+			    directory, strerror(-err), err == -ENOSPC ? "free some room, or " : "");
 	journal_close(j);
 	return err;
 }

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "bridge.h"
+#include "descriptors.h"
 #include "log.h"
 #include "options.h"
 
@@ -13,6 +14,7 @@ int main(int argc, char **argv)
 	struct options options;
 	int code;
 
+	descriptors_prepare();
 	if (!options_parse(&options, argc, argv, &code)) {
 		options_free(&options);
 		errno = EIO;

@@ -470,10 +470,34 @@ static void look_up(struct symbols *symbols, const Elf_Data *table, const Elf_Da
 	}
 }
 
+/* The next table of symbols of a file after *scn (NULL: the first) and their names. False: no more.
+ */
+static bool next_table(Elf *elf, Elf_Scn **scn, const Elf_Data **table, const Elf_Data **strings)
+{
+	while ((*scn = elf_nextscn(elf, *scn)) != NULL) {
+		const Elf64_Shdr *section = elf64_getshdr(*scn), *names;
+		Elf_Scn *names_scn;
+
+		if (!section || (section->sh_type != SHT_SYMTAB && section->sh_type != SHT_DYNSYM))
+			continue;
+		names_scn = elf_getscn(elf, section->sh_link);
+		names = names_scn ? elf64_getshdr(names_scn) : NULL;
+		if (!names || names->sh_type != SHT_STRTAB || section->sh_size > MAX_SYMBOLS ||
+		    names->sh_size > MAX_SYMBOLS)
+			continue;
+		*table = elf_getdata(*scn, NULL);
+		*strings = elf_getdata(names_scn, NULL);
+		if (*table && (*table)->d_buf && *strings && (*strings)->d_buf)
+			return true;
+	}
+	return false;
+}
+
 /* Finds the symbols that the sites name. Most binaries need none, and large tables stay unread. */
 static int read_symbols(struct reader *r)
 {
 	struct operand operands[MAX_ARGS];
+	const Elf_Data *table, *strings;
 	struct symbols *symbols;
 	Elf_Scn *scn = NULL;
 	unsigned int unused;
@@ -492,23 +516,8 @@ static int read_symbols(struct reader *r)
 	if (symbols->lacking)
 		return fail_memory(r);
 
-	while (symbols->n > 0 && (scn = elf_nextscn(r->elf, scn)) != NULL) {
-		const Elf64_Shdr *section = elf64_getshdr(scn), *names;
-		Elf_Data *table, *strings;
-		Elf_Scn *names_scn;
-
-		if (!section || (section->sh_type != SHT_SYMTAB && section->sh_type != SHT_DYNSYM))
-			continue;
-		names_scn = elf_getscn(r->elf, section->sh_link);
-		names = names_scn ? elf64_getshdr(names_scn) : NULL;
-		if (!names || names->sh_type != SHT_STRTAB || section->sh_size > MAX_SYMBOLS ||
-		    names->sh_size > MAX_SYMBOLS)
-			continue;
-		table = elf_getdata(scn, NULL);
-		strings = elf_getdata(names_scn, NULL);
-		if (table && table->d_buf && strings && strings->d_buf)
-			look_up(symbols, table, strings);
-	}
+	while (symbols->n > 0 && next_table(r->elf, &scn, &table, &strings))
+		look_up(symbols, table, strings);
 	return 0;
 }
 
@@ -755,25 +764,11 @@ static void search_table(struct search *search, const Elf_Data *table, const Elf
 /* Reads one after the other the tables of symbols of a file. */
 static void search_file(struct search *search, Elf *elf)
 {
+	const Elf_Data *table, *strings;
 	Elf_Scn *scn = NULL;
 
-	while ((scn = elf_nextscn(elf, scn)) != NULL) {
-		const Elf64_Shdr *section = elf64_getshdr(scn), *names;
-		Elf_Data *table, *strings;
-		Elf_Scn *names_scn;
-
-		if (!section || (section->sh_type != SHT_SYMTAB && section->sh_type != SHT_DYNSYM))
-			continue;
-		names_scn = elf_getscn(elf, section->sh_link);
-		names = names_scn ? elf64_getshdr(names_scn) : NULL;
-		if (!names || names->sh_type != SHT_STRTAB || section->sh_size > MAX_SYMBOLS ||
-		    names->sh_size > MAX_SYMBOLS)
-			continue;
-		table = elf_getdata(scn, NULL);
-		strings = elf_getdata(names_scn, NULL);
-		if (table && table->d_buf && strings && strings->d_buf)
-			search_table(search, table, strings);
-	}
+	while (next_table(elf, &scn, &table, &strings))
+		search_table(search, table, strings);
 }
 
 static int search_end(const struct reader *r, const struct search *search, const char *debug,

@@ -73,7 +73,7 @@ const char *coretap_strerror(int error)
 {
 	switch (-error) {
 	case EINVAL:
-		return "not an address, not a topic, or nothing subscribed to";
+		return "not an address, a topic or a path, or nothing subscribed to";
 	case ENAMETOOLONG:
 		return "address too long";
 	case EBUSY:
@@ -85,7 +85,7 @@ const char *coretap_strerror(int error)
 	case EINTR:
 		return "interrupted by a signal";
 	case ENOENT:
-		return "no such field, or end of the array";
+		return "no such field, end of the array, or (of a position) no such directory";
 	case EPROTOTYPE:
 		return "the field has another type";
 	case ERANGE:
@@ -185,6 +185,8 @@ int coretap_set_position(struct coretap *tap, const char *path)
 
 	if (tap->started)
 		return -EBUSY;
+	if (!path || !*path)
+		return -EINVAL;
 	if (strlen(path) + sizeof(".new") > PATH_MAX)
 		return -ENAMETOOLONG;
 	copy = strdup(path);
@@ -281,7 +283,8 @@ int coretap_subscribe(struct coretap *tap, const char *topic)
 	if (tap->started)
 		return -EBUSY;
 	/* A word without a dot would match topics that merely begin with it. */
-	if (*topic && (!topic_valid(topic, strlen(topic)) || !strchr(topic, '.') || *topic == '.'))
+	if (!topic || (*topic && (!topic_valid(topic, strlen(topic)) || !strchr(topic, '.') ||
+				  *topic == '.')))
 		return -EINVAL;
 	err = filter_add(&tap->filter, topic);
 	if (err)

@@ -24,7 +24,9 @@
  * An address normally carries one node. Where a forwarder merges several, each label is counted for
  * itself (up to 16; messages of more are refused as malformed).
  *
- * A handle belongs to one thread at a time. Different handles are independent. */
+ * A handle belongs to one thread at a time, and to the process that opened it: a child after fork() may
+ * give it to coretap_close, which leaves the parent's alone, and to nothing else. Different handles are
+ * independent. */
 #ifndef CORETAP_H
 #define CORETAP_H
 
@@ -172,8 +174,9 @@ CORETAP_EXPORT int coretap_since(struct coretap *tap, uint64_t time_us);
  * comes twice if taking events and coretap_commit cannot be divided, and else at most what came
  * since the last one.
  *
- * Several processes need a file each. Before the first coretap_next, else -EBUSY; -ENOMEM,
- * -ENAMETOOLONG. A file that is no position is told by the first coretap_next: -EBADMSG. */
+ * Several processes need a file each. Before the first coretap_next, else -EBUSY; -EINVAL (an empty
+ * path), -ENOMEM, -ENAMETOOLONG. A file that is no position is told by the first coretap_next:
+ * -EBADMSG. */
 CORETAP_EXPORT int coretap_set_position(struct coretap *tap, const char *path);
 
 /* Writes the position now, the last event returned included. Returns 0 or -errno of the file. Not

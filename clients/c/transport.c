@@ -29,7 +29,22 @@ struct transport {
 	int epoll;
 	uint8_t curve[3][KEY_BYTES]; /* the server's key, ours, our secret one */
 	bool encrypted;
+	pid_t owner; /* a child after fork() has the sockets, but not libzmq's threads */
 };
+
+/* What libzmq lets a host consist of, but for the wildcard of a bind. */
+static bool is_host(const char *host, size_t length)
+{
+	static const char alnum[] =
+		"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+
+	if (!strchr(alnum, *host) && *host != '[')
+		return false;
+	for (size_t i = 0; i < length; i++)
+		if (!strchr(alnum, host[i]) && !strchr("[]:.%_-", host[i]))
+			return false;
+	return true;
+}
 
 /* Splits host:port from the right: a host may be a bracketed IPv6 address. */
 static int parse_tcp(struct transport *transport, const char *host)
@@ -45,9 +60,8 @@ static int parse_tcp(struct transport *transport, const char *host)
 		return -ENAMETOOLONG;
 	if (memchr(host, ':', length) && (*host != '[' || host[length - 1] != ']'))
 		return -EINVAL;
-	for (size_t i = 0; i < length; i++)
-		if ((unsigned char)host[i] <= ' ' || host[i] == '/' || host[i] == ';')
-			return -EINVAL;
+	if (!is_host(host, length))
+		return -EINVAL;
 	for (digit = colon + 1; *digit; digit++) {
 		if (*digit < '0' || *digit > '9' || port > 65535)
 			return -EINVAL;
@@ -96,6 +110,7 @@ int transport_open(const char *address, struct transport **out)
 	if (!transport)
 		return -ENOMEM;
 	transport->epoll = -1;
+	transport->owner = getpid();
 	zmq_msg_init(&transport->topic);
 	zmq_msg_init(&transport->body);
 	for (int i = 0; i < N_SOCKETS; i++)
@@ -119,13 +134,19 @@ fail:
 
 void transport_close(struct transport *transport)
 {
+	bool owned;
+
 	if (!transport)
 		return;
+	/* A child after fork() would wait for threads that only its parent has. */
+	owned = transport->owner == getpid();
 	zmq_msg_close(&transport->topic);
 	zmq_msg_close(&transport->body);
 	for (int i = 0; i < N_SOCKETS; i++) {
 		for (int j = 0; j < 2; j++)
 			zmq_msg_close(&transport->held[i][j]);
+		if (!owned)
+			continue;
 		transport_hang_up(transport, (enum socket_id)i);
 		if (transport->sockets[i])
 			zmq_close(transport->sockets[i]);
@@ -133,7 +154,7 @@ void transport_close(struct transport *transport)
 	if (transport->epoll >= 0)
 		close(transport->epoll);
 	explicit_bzero(transport->curve, sizeof(transport->curve));
-	if (transport->context)
+	if (transport->context && owned)
 		while (zmq_ctx_term(transport->context) && errno == EINTR)
 			;
 	free(transport);

@@ -2,6 +2,7 @@
 #include "client.h"
 
 #include <poll.h>
+#include <sys/wait.h>
 
 /* Joining is no loss; what follows is counted. */
 static void test_rule(struct publisher *publisher)
@@ -322,6 +323,35 @@ static void test_subscriptions(struct publisher *publisher)
 	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)
 		if (coretap_subscribe(tap, wrong[i]) != -EINVAL)
 			fail("\"%s\" is taken for a topic", wrong[i]);
+	if (coretap_subscribe(tap, NULL) != -EINVAL || coretap_set_position(tap, NULL) != -EINVAL ||
+	    coretap_set_position(tap, "") != -EINVAL)
+		fail("nothing is taken for a topic or a path");
+	coretap_close(tap);
+}
+
+/* A child that closes what it inherited does not wait for threads that it has not, and its parent
+ * goes on. */
+static void test_fork(struct publisher *publisher)
+{
+	struct coretap *tap;
+	int status;
+	pid_t pid;
+
+	test_name = "fork";
+	tap = SUBSCRIBE(publisher, ADDED);
+	connect_to(tap, publisher, LOW);
+	send_message(publisher, LOW, (struct message){ ADDED, .n = 1, .seq = 1, .events = 1 });
+	expect_event(tap, ADDED, 1, 1);
+	pid = fork();
+	if (!pid) {
+		alarm(60);
+		coretap_close(tap);
+		_exit(0);
+	}
+	if (waitpid(pid, &status, 0) != pid || status)
+		fail("the child ended with %x", (unsigned int)status);
+	send_message(publisher, LOW, (struct message){ ADDED, .n = 2, .seq = 2, .events = 1 });
+	expect_event(tap, ADDED, 2, 2);
 	coretap_close(tap);
 }
 
@@ -344,6 +374,10 @@ static void test_addresses(void)
 		{ "tcp://a:99999999999999999999", -EINVAL },
 		{ "tcp://a:-1", -EINVAL },
 		{ "tcp://a b:1", -EINVAL },
+		{ "tcp://*:1", -EINVAL },
+		{ "tcp://eth0;10.0.0.1:1", -EINVAL },
+		{ "tcp://\xc3\xa9:1", -EINVAL },
+		{ "tcp://[fe80::1%eth0]:1", 0 },
 		{ "ipc:///run/coretap/node/", 0 },
 		{ "ipc://run/coretap", -EINVAL },
 		{ "inproc://x", -EINVAL },
@@ -541,6 +575,7 @@ int main(void)
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	publisher_open(&publisher);
 	test_addresses();
+	test_fork(&publisher);
 	test_rule(&publisher);
 	test_large_numbers(&publisher);
 	test_status(&publisher);

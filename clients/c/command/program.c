@@ -1,8 +1,10 @@
 /* What a program of subcommands does before one of them runs, and how it speaks. */
 #include <errno.h>
+#include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "command.h"
 
@@ -42,6 +44,18 @@ static void print_usage(FILE *to, const struct subcommand *const *subcommands)
 		program);
 }
 
+/* Takes the numbers 0 to 2 where they are closed, so that no file of ours gets what is printed. */
+static void standard_files(void)
+{
+	int fd;
+
+	do
+		fd = open("/dev/null", O_RDWR);
+	while (fd >= 0 && fd <= STDERR_FILENO);
+	if (fd >= 0)
+		close(fd);
+}
+
 static int dispatch(const struct subcommand *const *subcommands, int argc, char **argv)
 {
 	static char name[64];
@@ -75,6 +89,7 @@ int program_run(const char *name, const struct subcommand *const *subcommands, i
 {
 	int code;
 
+	standard_files();
 	program = name;
 	code = dispatch(subcommands, argc, argv);
 	/* What nobody has flushed yet: help, the version, a single picture. */

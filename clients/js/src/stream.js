@@ -144,7 +144,7 @@ function heldRuns(hello) {
   const runs = new Map();
   for (const entry of Array.isArray(hello?.runs) ? hello.runs : [])
     if (isUint(entry?.run) && runs.size < MAX_RUNS)
-      runs.set(entry.run, Object.entries(entry.topics ?? {}).filter(([, head]) => isUint(head)));
+      runs.set(entry.run, Object.entries(entry.topics ?? {}).filter(([, head]) => isUint(head) && isUint(head + 1)));
   return runs;
 }
 
@@ -287,12 +287,17 @@ export class Stream {
     for (const next of [...between, run]) {
       if (held.has(node.run)) {
         yield* this.#fill(node, this.#oldest(node), Infinity);
-        const tail = held.get(node.run).filter(([topic]) => this.filter.matches(topic));
+        const tail = held.get(node.run).filter(([topic]) => this.filter.matches(topic) && this.#isOurs(node, topic));
         yield* this.#closeTail(node, tail, node.n);
       }
       yield new Notice("new_run", this.socket, { node: node.label, run: next, old_run: node.run });
       node.begin(next);
     }
+  }
+
+  /** Hello tells the heads of both sockets together. */
+  #isOurs(node, topic) {
+    return node.topics.has(topic) || CATALOGUE.get(topic)?.socket === this.socket;
   }
 
   // ---- replay ----

@@ -220,10 +220,16 @@ class Stream:
         for between in (*sorted(r for r in held if node.run < r < run), run):
             if node.run in held:
                 yield from self._fill(node, self._oldest(node), None)
-                tail = {t: h for t, h in held[node.run].items() if self.filter.matches(t)}
+                tail = {t: h for t, h in held[node.run].items()
+                        if self.filter.matches(t) and self._is_ours(node, t)}
                 yield from self._close_tail(node, tail, node.n)
             yield ev.NewRun(self.socket, node=node.label, run=between, old_run=node.run)
             node.begin(between)
+
+    def _is_ours(self, node: Node, topic: str) -> bool:
+        """Hello tells the heads of both sockets together."""
+        known = CATALOGUE.get(topic)
+        return topic in node.topics or known is not None and known[0].socket == self.socket
 
     # ---- replay ----
 
@@ -295,9 +301,11 @@ class Stream:
 def _runs(hello: Dict[str, Any]) -> Dict[int, Dict[str, int]]:
     """The heads of the runs that replay holds; nothing of what is not as it should be."""
     runs: Dict[int, Dict[str, int]] = {}
-    for entry in hello.get("runs") or ():
+    entries = hello.get("runs")
+    for entry in entries if type(entries) is list else ():
         if type(entry) is dict and type(entry.get("run")) is int and len(runs) < 1000:
             topics = entry.get("topics")
-            runs[entry["run"]] = {t: h for t, h in topics.items() if type(h) is int and h >= 0} \
+            runs[entry["run"]] = {t: h for t, h in topics.items()
+                                  if type(h) is int and 0 <= h < (1 << 64) - 1} \
                 if type(topics) is dict else {}
     return runs
