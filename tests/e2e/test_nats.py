@@ -222,12 +222,14 @@ class Nats(TestCase):
         with self.burst(20000) as node:
             fired = node.finish()
         forwarder.wait_log("maximum bytes exceeded")
+        time.sleep(4)  # attempts that come to nothing are not told each
         said = setup(cluster, "--max-bytes", "1G", "--discard", "new").stdout
         self.assertIn("changed stream coretap: ", said)
         wait_forwarded(cluster, bridge.name, fired)
         self.assertEqual(forwarder.stop(), 0)
         self.check_whole(cluster, {bridge.name: fired})
         self.assertEqual(forwarder.log().count("maximum bytes exceeded"), 1)
+        self.assertEqual(forwarder.log().count("publishing after sequence"), 2)
 
     def test_stream_emptied_and_deleted(self):
         """What an operator removes from the stream does not come again; a stream made anew gets what

@@ -180,7 +180,7 @@ class Bridge:
         def attached():
             if self.process.poll() is not None:
                 raise AssertionError(f"coretapd ended with {self.process.returncode}: {self.log()}")
-            return "attached (" in self.log()
+            return ", publishing as " in self.log()
         wait_until(attached, seconds, "coretapd attached")
 
     def log(self):

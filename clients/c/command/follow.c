@@ -117,6 +117,29 @@ int follow_open(struct follow *follow)
 	return follow_encrypt(follow);
 }
 
+/* Of a file or a connection: the library's own word for ENOENT speaks of fields. */
+static const char *reason_of(int err)
+{
+	return err == -ENOENT ? strerror(ENOENT) : coretap_strerror(err);
+}
+
+/* A topic that only a declaration of the operator could add is more often a slip of the pen. */
+static void topic_check(const char *topic, const char *name)
+{
+	size_t n_events, length = strlen(name);
+	const struct event_desc *events = catalogue(&n_events);
+
+	if (!length || !strncmp(name, "bridge.", 7))
+		return;
+	for (size_t i = 0; i < n_events; i++)
+		if (!strncmp(events[i].topic, name, length) &&
+		    (name[length - 1] == '.' || !events[i].topic[length]))
+			return;
+	complain("%s: no topic of Bitcoin Core's: nothing comes unless coretapd declares it; "
+		 "`coretap topics` lists them",
+		 topic);
+}
+
 int follow_subscribe(struct follow *follow, const char *topic)
 {
 	size_t length = strlen(topic);
@@ -138,9 +161,10 @@ int follow_subscribe(struct follow *follow, const char *topic)
 		return EXIT_USAGE;
 	}
 	if (err) {
-		complain("%s: %s", topic, coretap_strerror(err));
+		complain("%s: %s", follow->address, coretap_strerror(err));
 		return EXIT_OTHER;
 	}
+	topic_check(topic, name);
 	return EXIT_DONE;
 }
 
@@ -178,8 +202,10 @@ static void tell_notice(struct follow *follow, const struct coretap_event *event
 			complain("%s socket: nothing from coretapd of %s for 3 s; waiting", socket,
 				 node);
 		else if (!follow->waiting)
-			complain("no coretapd at %s yet, or it knows no key of ours; waiting",
-				 follow->address);
+			complain("no coretapd at %s yet%s; waiting", follow->address,
+				 strncmp(follow->address, "ipc:", 4)
+					 ? ", or it knows no key of ours"
+					 : "");
 		follow->waiting = true;
 		break;
 	case CORETAP_ALIVE:
@@ -239,7 +265,7 @@ static bool settle(struct follow *follow, int *err)
 		return false;
 	*err = coretap_commit(follow->tap);
 	if (*err)
-		complain("%s: %s", follow->position, coretap_strerror(*err));
+		complain("%s: %s", follow->position, reason_of(*err));
 	return !*err;
 }
 
@@ -281,7 +307,7 @@ static int begin(struct follow *follow, struct pollfd fds[3])
 		int err = coretap_set_position(follow->tap, follow->position);
 
 		if (err) {
-			complain("%s: %s", follow->position, coretap_strerror(err));
+			complain("%s: %s", follow->position, reason_of(err));
 			return EXIT_OTHER;
 		}
 		coretap_commit(follow->tap);
@@ -296,7 +322,7 @@ static int begin(struct follow *follow, struct pollfd fds[3])
 		complain("%s: %s",
 			 follow->position && err != ENOMEM && err != EMFILE ? follow->position
 									    : follow->address,
-			 coretap_strerror(-err));
+			 reason_of(-err));
 		return EXIT_OTHER;
 	}
 	return EXIT_DONE;
@@ -329,6 +355,6 @@ int follow_run(struct follow *follow)
 	if (got < 0 && got != -EINTR)
 		complain("%s: %s",
 			 follow->position && got != -ENOMEM ? follow->position : follow->address,
-			 coretap_strerror(got));
+			 reason_of(got));
 	return err || (got < 0 && got != -EINTR) ? EXIT_OTHER : EXIT_DONE;
 }
