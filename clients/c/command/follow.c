@@ -178,8 +178,10 @@ static void tell_notice(struct follow *follow, const struct coretap_event *event
 			complain("%s socket: nothing from coretapd of %s for 3 s; waiting", socket,
 				 node);
 		else if (!follow->waiting)
-			complain("no coretapd at %s yet, or it knows no key of ours; waiting",
-				 follow->address);
+			complain("no coretapd at %s yet%s; waiting", follow->address,
+				 strncmp(follow->address, "tcp:", 4)
+					 ? ""
+					 : ", or it knows no key of ours");
 		follow->waiting = true;
 		break;
 	case CORETAP_ALIVE:
@@ -281,8 +283,10 @@ static int begin(struct follow *follow, struct pollfd fds[3])
 		int err = coretap_set_position(follow->tap, follow->position);
 
 		if (err) {
-			complain("%s: %s", follow->position, coretap_strerror(err));
-			return EXIT_OTHER;
+			complain("--position %s: %s", follow->position,
+				 err == -EINVAL ? "give the path of a file"
+						: coretap_strerror(err));
+			return err == -EINVAL ? EXIT_USAGE : EXIT_OTHER;
 		}
 		coretap_commit(follow->tap);
 	}

@@ -16,16 +16,19 @@ const STALE = 3000; // ms, three status periods
 const GRACE = 250;
 const DEFAULT_MEMORY = 256 << 20;
 const MESSAGE_BYTES = 16 << 10; // no message is larger, unless one event is
+const MAX_DIRECTORY = 107 - "/replay.sock".length; // so long an address of a socket may be
 const BREATH = 256; // items, until others may have the event loop
 
 /** tcp://HOST:PORT (PORT is the base port) or ipc:///run/coretap/NAME. */
 function endpoints(address) {
-  const tcp = /^tcp:\/\/(\[[^\]\s/;]+\]|[^:\s/;]+):(\d{1,5})$/.exec(address);
+  const tcp = /^tcp:\/\/(\[[\dA-Za-z.:%_-]+\]|[\dA-Za-z][\dA-Za-z.%_-]*):(\d{1,5})$/.exec(address);
   const port = tcp ? Number(tcp[2]) : 0;
   if (port > 0 && port <= 65533)
     return { low: `tcp://${tcp[1]}:${port}`, high: `tcp://${tcp[1]}:${port + 1}`, replay: `tcp://${tcp[1]}:${port + 2}` };
   if (`${address}`.startsWith("ipc:///")) {
     const directory = address.replace(/\/+$/, "");
+    if (Buffer.byteLength(directory) > "ipc://".length + MAX_DIRECTORY)
+      throw new TypeError(`${address}: too long for the address of a socket`);
     return { low: `${directory}/low.sock`, high: `${directory}/high.sock`, replay: `${directory}/replay.sock` };
   }
   throw new TypeError(`${address}: not an address; give tcp://HOST:PORT or ipc:///run/coretap/NAME`);
@@ -34,13 +37,17 @@ function endpoints(address) {
 /** Unix microseconds of "10m", "oldest", "2009-01-03T18:15:05Z", a Date, or a Unix time in seconds. */
 function parseSince(since) {
   if (since === undefined || since === null) return undefined;
-  if (since instanceof Date) return Math.max(0, Math.round(since.getTime() * 1000));
-  if (typeof since === "number" && since >= 0) return Math.round(since * 1e6);
-  if (since === "oldest") return 0;
-  if (/^\d{4}-\d\d-\d\dT/.test(since) && Date.parse(since) >= 0) return Date.parse(since) * 1000;
-  const ago = /^(\d+)([smhd])$/.exec(since);
-  if (!ago) throw new TypeError(`${since}: give 30s, 10m, 2h, 1d, oldest, or a time like 2009-01-03T18:15:05Z`);
-  return Math.max(0, Math.round((Date.now() / 1000 - Number(ago[1]) * { s: 1, m: 60, h: 3600, d: 86400 }[ago[2]]) * 1e6));
+  const ago = /^(\d{1,15})([smhd])$/.exec(since);
+  let us = NaN;
+  if (since instanceof Date) us = since.getTime() * 1000;
+  else if (typeof since === "number") us = since * 1e6;
+  else if (since === "oldest") us = 0;
+  else if (ago) us = Math.max(0, Date.now() * 1000 - Number(ago[1]) * { s: 1, m: 60, h: 3600, d: 86400 }[ago[2]] * 1e6);
+  else if (/^\d{4}-\d\d-\d\dT/.test(since)) us = Date.parse(since) * 1000;
+  us = Math.round(us);
+  if (!Number.isSafeInteger(us) || us < 0)
+    throw new TypeError(`${since}: give 30s, 10m, 2h, 1d, oldest, or a time like 2009-01-03T18:15:05Z`);
+  return us;
 }
 
 /** One SUB socket with its stream, and whether it is alive. */
@@ -162,12 +169,16 @@ export class Subscriber {
   #closed = false;
 
   constructor(topics, { address = DEFAULT_ADDRESS, position, since, memory = DEFAULT_MEMORY, replay = true,
-    bigint = false, sockets, curveServer, curveSecret } = {}) {
+    bigint = false, sockets, curveServer, curveSecret, ...others } = {}) {
+    const [unknown] = Object.keys(others);
+    if (unknown !== undefined) throw new TypeError(`${unknown}: no such option`);
+    if (!Number.isFinite(memory) || memory < 0)
+      throw new TypeError(`memory: ${memory}: give a number of bytes, or 0 for no bound`);
     const where = endpoints(address);
     const filter = new Filter(topics.length ? topics : [""]);
     const keys = curveOptions(curveServer, curveSecret, address);
     const sinceUs = parseSince(since);
-    if (position) this.#position = new Position(position);
+    if (position !== undefined && position !== null) this.#position = new Position(position);
     const backlog = memory ? Math.max(1, Math.floor(memory / MESSAGE_BYTES)) : 0;
     for (const name of sockets ?? filter.sockets()) {
       const stream = new Stream({
@@ -189,6 +200,7 @@ export class Subscriber {
   /** The next event or notice; null when nothing came within timeout milliseconds, or after close().
    * Asking for the next one says that the one before is done: that is when a position is written. */
   async next(timeout = Infinity) {
+    if (!(timeout >= 0 || timeout < 0)) throw new TypeError(`timeout: ${timeout}: give milliseconds`);
     if (this.#asked) throw new Error("next() was called while another call still waits; use its timeout instead of a race");
     this.#asked = true;
     try {
