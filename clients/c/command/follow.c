@@ -117,6 +117,24 @@ int follow_open(struct follow *follow)
 	return follow_encrypt(follow);
 }
 
+/* Only a coretapd with --tracepoints has others: most likely it is a slip, and nothing would ever
+ * come. */
+static bool is_known(const char *name)
+{
+	size_t n, length = strlen(name);
+	const struct event_desc *events = catalogue(&n);
+
+	if (!length || !strncmp(name, TOPIC_STATUS, length) ||
+	    !strncmp(name, TOPIC_STOPPING, length))
+		return true;
+	if (name[length - 1] != '.')
+		return catalogue_find(name, length);
+	for (size_t i = 0; i < n; i++)
+		if (!strncmp(events[i].topic, name, length))
+			return true;
+	return false;
+}
+
 int follow_subscribe(struct follow *follow, const char *topic)
 {
 	size_t length = strlen(topic);
@@ -141,6 +159,11 @@ int follow_subscribe(struct follow *follow, const char *topic)
 		complain("%s: %s", topic, coretap_strerror(err));
 		return EXIT_OTHER;
 	}
+	if (!is_known(name))
+		complain("%s: no topic that this version knows: only a coretapd with --tracepoints "
+			 "may have "
+			 "it",
+			 topic);
 	return EXIT_DONE;
 }
 
