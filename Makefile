@@ -17,6 +17,9 @@ ALL_LDFLAGS = $(SANITIZERS) $(LDFLAGS)
 MACHINE := $(shell uname -m)
 MULTIARCH := $(shell $(CC) -print-multiarch 2>/dev/null)
 
+# Debian 12 calls it libmsgpackc, later ones libmsgpack-c.
+MSGPACK := $(shell pkg-config --libs msgpack-c 2>/dev/null || pkg-config --libs msgpack 2>/dev/null || echo -lmsgpackc)
+
 objects = $(patsubst %.c,$(BUILD)/%.o,$(1))
 PROTOCOL = $(call objects,$(wildcard protocol/*.c))
 BRIDGE = $(call objects,$(filter-out bridge/main.c,$(wildcard bridge/*.c)))
@@ -28,10 +31,10 @@ COMMAND = $(call objects,$(wildcard clients/c/command/*.c) bridge/probes.c bridg
 # Where there is no libnats, what needs it is left out.
 WITH_NATS := $(shell echo '\#include <nats/nats.h>' | $(CC) $(CFLAGS) -E - >/dev/null 2>&1 && echo coretap-nats)
 
-all: $(addprefix $(BUILD)/,coretapd coretap $(WITH_NATS) libcoretap.a libcoretap.so coretap.pc fake_node \
+all: $(addprefix $(BUILD)/,coretapd coretap $(WITH_NATS) libcoretap.a libcoretap.flags libcoretap.so coretap.pc fake_node \
 		fake_node-v23 fake_node-v25 fake_node-v26)
 
-.PHONY: lint valgrind bench-node all unit sanitized tsan coverage deps deps-tests deps-js check test test-node demo explorer bench install uninstall dist deb clean format docs
+.PHONY: lint valgrind bench-node all unit sanitized tsan coverage deps deps-tests deps-deb deps-js check test test-node demo explorer bench install uninstall dist deb clean format docs
 
 FORCE:
 
@@ -56,7 +59,7 @@ $(BUILD)/%.o: %.c | $(BUILD)
 	$(CC) $(ALL_CFLAGS) -c $< -o $@
 
 $(BUILD)/coretapd: $(BUILD)/bridge/main.o $(BRIDGE) $(PROTOCOL)
-	$(CC) $(ALL_LDFLAGS) $^ -o $@ -lbpf -lelf -lzmq -lmsgpackc -llmdb -lyaml -lmicrohttpd -lpthread
+	$(CC) $(ALL_LDFLAGS) $^ -o $@ -lbpf -lelf -lzmq $(MSGPACK) -llmdb -lyaml -lmicrohttpd -lpthread
 
 # One object in which only what coretap.h declares is visible: names inside may be anyone's.
 $(BUILD)/libcoretap.a: $(LIBRARY)
@@ -70,7 +73,11 @@ $(BUILD)/coretap: $(COMMAND) $(LIBRARY)
 	$(CC) $(ALL_LDFLAGS) $^ -o $@ -lelf -lzmq -lncursesw
 
 $(BUILD)/coretap-nats: $(NATS) $(LIBRARY)
-	$(CC) $(ALL_LDFLAGS) $^ -o $@ -lnats -lzmq -lmsgpackc -lpthread
+	$(CC) $(ALL_LDFLAGS) $^ -o $@ -lnats -lzmq $(MSGPACK) -lpthread
+
+# What a program of others must be linked with beside a sanitized or counted library: for the tests.
+$(BUILD)/libcoretap.flags: FORCE | $(BUILD)
+	@echo '$(strip $(ALL_LDFLAGS))' > $@
 
 # Made anew each time: PREFIX may be another one.
 $(BUILD)/coretap.pc: clients/c/coretap.pc.in FORCE | $(BUILD)
@@ -92,16 +99,18 @@ $(BUILD)/tests/unit/%: $(BUILD)/tests/unit/%.o $(BRIDGE) $(PROTOCOL) $(LIBRARY)
 
 # What the C decoder says, for tests/conformance/test_hostile.py.
 $(BUILD)/tests/conformance/verdict: $(BUILD)/tests/conformance/verdict.o $(PROTOCOL)
-	$(CC) $(ALL_LDFLAGS) $^ -o $@ -lmsgpackc
+	$(CC) $(ALL_LDFLAGS) $^ -o $@ $(MSGPACK)
 
-UNIT_LIBS = -lbpf -lelf -lzmq -lmsgpackc -llmdb -lyaml -lmicrohttpd -lpthread
+UNIT_LIBS = -lbpf -lelf -lzmq $(MSGPACK) -llmdb -lyaml -lmicrohttpd -lpthread
 
 unit: $(UNIT)
 
+# What the tests start; the simulated node, which is traced, is always the plain one.
+PROGRAMS = coretapd coretap $(WITH_NATS) libcoretap.a libcoretap.flags tests/conformance/verdict
+
 sanitized:
 	+$(MAKE) --no-print-directory BUILD=$(SANITIZED) SANITIZE=address,undefined CFLAGS="-O1 -g" \
-		$(addprefix $(SANITIZED)/,coretapd coretap $(WITH_NATS)) unit fuzz-programs \
-		$(SANITIZED)/tests/conformance/verdict
+		$(addprefix $(SANITIZED)/,$(PROGRAMS)) unit fuzz-programs
 
 TEST_ENV = BUILD=$(BUILD) SANITIZED=$(SANITIZED)
 UNIT_TESTS = $(patsubst %.c,$(SANITIZED)/%,$(wildcard tests/unit/test_*.c)) $(wildcard tests/unit/*.sh tests/unit/*.py)
@@ -124,29 +133,40 @@ valgrind: all unit
 test-node: all sanitized
 	$(TEST_ENV) tests/run $(wildcard tests/node/test_*.py)
 
-# The same with ThreadSanitizer, for what talks to libzmq's threads.
+# What runs programs of this tree: packages and the container are built anew, and the other tests of
+# conformance are about Python and JavaScript alone. On a slow machine a file of them takes long.
+C_TESTS = $(filter-out %/test_package.py %/test_container.py,$(wildcard tests/e2e/test_*.py)) \
+	$(patsubst %,tests/conformance/test_%.py,conformance hostile python javascript)
+LONG = TEST_SECONDS=3600
+
+# With ThreadSanitizer, for the threads of libzmq and libnats beside ours. What measures runs the plain
+# programs, and is left out.
 TSAN = $(BUILD)/tsan
-TSAN_TESTS = $(patsubst %,tests/e2e/test_%.py,replay ports subscribers security metrics join start_stop loss)
+TSAN_TESTS ?= $(filter-out $(patsubst %,tests/e2e/test_%.py,burst idle readme soak),$(C_TESTS))
 
 tsan: all
-	+$(MAKE) --no-print-directory BUILD=$(TSAN) SANITIZE=thread CFLAGS="-O1 -g" $(TSAN)/coretapd $(TSAN)/coretap
-	BUILD=$(BUILD) SANITIZED=$(TSAN) tests/run $(TSAN_TESTS)
+	+$(MAKE) --no-print-directory BUILD=$(TSAN) SANITIZE=thread CFLAGS="-O1 -g" $(addprefix $(TSAN)/,$(PROGRAMS))
+	$(LONG) BUILD=$(BUILD) SANITIZED=$(TSAN) tests/run $(TSAN_TESTS)
 
-# Which lines and branches the tests reach. A tree of its own: counts are kept beside the objects.
+# Which lines and branches the tests reach. A tree of its own: counts are kept beside the objects. While
+# tests run they are elsewhere, in files that all may write: some programs give up their user.
 COVERAGE = $(BUILD)/coverage
-COVERAGE_TESTS ?= $(wildcard tests/e2e/test_*.py)
+COVERAGE_TESTS ?= $(C_TESTS)
+GCOVR = gcovr --root . --object-directory $(COVERAGE) $(addprefix --filter ,bridge/ protocol/ clients/c/ clients/nats/) \
+	--exclude-unreachable-branches --exclude-throw-branches --sort-percentage
 
 coverage: all
 	@command -v gcovr >/dev/null || { echo "wants gcovr: apt-get install gcovr" >&2; exit 1; }
 	+$(MAKE) --no-print-directory BUILD=$(COVERAGE) CFLAGS="-O0 -g --coverage -fprofile-update=atomic" LDFLAGS=--coverage \
-		all unit
+		all unit $(COVERAGE)/tests/conformance/verdict
 	find $(COVERAGE) -name '*.gcda' -delete
-	-BUILD=$(COVERAGE) SANITIZED=$(COVERAGE) tests/run $(patsubst %.c,$(COVERAGE)/%,$(wildcard tests/unit/test_*.c)) \
-		$(COVERAGE_TESTS)
-	gcovr --root . --object-directory $(COVERAGE) --filter bridge/ --filter protocol/ --filter clients/c/ \
-		--exclude-unreachable-branches --exclude-throw-branches --sort-percentage --txt $(COVERAGE)/report.txt \
-		--branches --html-details $(COVERAGE)/report.html
-	gcovr --root . --object-directory $(COVERAGE) --filter bridge/ --filter protocol/ --filter clients/c/ --sort-percentage
+	-export GCOV_PREFIX=$$(mktemp -d) && chmod 755 $$GCOV_PREFIX && \
+	for program in $(filter coretap%,$(PROGRAMS)); do $(COVERAGE)/$$program --version; done && \
+	find $$GCOV_PREFIX -name '*.gcda' -exec chmod a+w {} + ; \
+	$(LONG) BUILD=$(COVERAGE) SANITIZED=$(COVERAGE) tests/run $(patsubst %.c,$(COVERAGE)/%,$(wildcard tests/unit/test_*.c)) \
+		$(COVERAGE_TESTS); \
+	cp -r $$GCOV_PREFIX$(CURDIR)/$(COVERAGE) $(BUILD) && rm -rf $$GCOV_PREFIX
+	$(GCOVR) --txt $(COVERAGE)/report.txt --html-details $(COVERAGE)/report.html --print-summary
 
 # ---- for people ----
 
@@ -173,11 +193,14 @@ DEBIAN = gcc make clang llvm bpftool libbpf-dev libelf-dev libzmq3-dev libmsgpac
 	 libncurses-dev mandoc libnats-dev
 # What tests alone need: linters, a server, the browser in which the explorer's page is looked at.
 DEBIAN_TESTS = clang-format clang-tidy cppcheck shellcheck flake8 nats-server openssl chromium
+# What `make deb` wants beyond them.
+DEBIAN_PACKAGING = debhelper dh-python dpkg-dev fakeroot pybuild-plugin-pyproject python3-all python3-setuptools
 
 # What is missing is installed on Debian and its kin; elsewhere it is named.
 deps: PACKAGES = $(DEBIAN)
 deps-tests: PACKAGES = $(DEBIAN) $(DEBIAN_TESTS)
-deps deps-tests:
+deps-deb: PACKAGES = $(DEBIAN) $(DEBIAN_PACKAGING)
+deps deps-tests deps-deb:
 	@if command -v dpkg-query >/dev/null; then \
 		missing=; \
 		for p in $(PACKAGES); do \
@@ -212,7 +235,7 @@ LIBDIR = $(PREFIX)/lib
 INCLUDEDIR = $(PREFIX)/include
 MANDIR = $(PREFIX)/share/man
 DOCDIR = $(PREFIX)/share/doc/coretap
-SYSCONFDIR = /etc
+SYSCONFDIR = $(if $(filter /usr /usr/local,$(PREFIX)),,$(PREFIX))/etc
 UNITDIR = $(PREFIX)/lib/systemd/system
 SYSUSERSDIR = $(PREFIX)/lib/sysusers.d
 TMPFILESDIR = $(PREFIX)/lib/tmpfiles.d
@@ -254,6 +277,9 @@ INSTALLED = \
 $(BUILD)/coretapd.service: bridge/systemd/coretapd.service FORCE | $(BUILD)
 	sed -e 's|/usr/sbin/coretapd|$(SBINDIR)/coretapd|' -e 's|/etc/coretap/|$(SYSCONFDIR)/coretap/|' $< > $@
 
+# Programs find the library only where the cache knows it; a package does this itself.
+LDCONFIG = $(if $(DESTDIR),,@[ "$$(id -u)" != 0 ] || PATH="$$PATH:/sbin:/usr/sbin" ldconfig)
+
 # The operator's own once it is there.
 CONFIG = $(DESTDIR)$(SYSCONFDIR)/coretap/coretap.conf
 
@@ -263,14 +289,19 @@ install: all $(BUILD)/coretapd.service
 		echo "$(INSTALL) $$file $(DESTDIR)$$place"; \
 		$(INSTALL) -D -m "$$mode" "$$file" "$(DESTDIR)$$place"; \
 	done
-	ln -sf libcoretap.so.1 $(DESTDIR)$(LIBDIR)/libcoretap.so
-	[ -e $(CONFIG) ] || $(INSTALL) -D -m 644 bridge/systemd/coretap.conf $(CONFIG)
+	ln -sf libcoretap.so.1 "$(DESTDIR)$(LIBDIR)/libcoretap.so"
+	[ -e "$(CONFIG)" ] || $(INSTALL) -D -m 644 bridge/systemd/coretap.conf "$(CONFIG)"
+	$(LDCONFIG)
 
 uninstall:
 	@for i in $(INSTALLED); do rm -fv "$(DESTDIR)$${i##*:}"; done
-	! cmp -s bridge/systemd/coretap.conf $(CONFIG) || rm -f $(CONFIG)
-	rm -f $(DESTDIR)$(LIBDIR)/libcoretap.so
-	-rmdir $(DESTDIR)$(DOCDIR) $(DESTDIR)$(SYSCONFDIR)/coretap
+	! cmp -s bridge/systemd/coretap.conf "$(CONFIG)" || rm -f "$(CONFIG)"
+	rm -f "$(DESTDIR)$(LIBDIR)/libcoretap.so"
+	@for directory in "$(DESTDIR)$(DOCDIR)" "$(DESTDIR)$(PREFIX)/share/coretap"/* "$(DESTDIR)$(PREFIX)/share/coretap" \
+			"$(DESTDIR)$(SYSCONFDIR)/coretap"; do \
+		[ ! -d "$$directory" ] || rmdir -v --ignore-fail-on-non-empty "$$directory"; \
+	done
+	$(LDCONFIG)
 
 # ---- to hand out ----
 
@@ -279,17 +310,16 @@ DIST = coretap-$(VERSION)
 # What git knows, as it stands in the work tree: a tarball is never made of something else.
 dist: | $(BUILD)
 	rm -rf $(BUILD)/$(DIST) && mkdir $(BUILD)/$(DIST)
-	{ git ls-files 2>/dev/null || find . -type f ! -path './$(BUILD)/*' ! -path './.git*'; } | \
+	{ [ -e .git ] && git -c safe.directory='*' ls-files 2>/dev/null || \
+		find . -type f ! -path './$(BUILD)/*' ! -path './.git' ! -path './.git/*' ! -path '*/node_modules/*' ! -path '*/__pycache__/*'; } | \
 		tar -cf - -T - | tar -xf - -C $(BUILD)/$(DIST)
-	tar -C $(BUILD) --sort=name --owner=0 --group=0 --numeric-owner \
-		--mtime=@$${SOURCE_DATE_EPOCH:-$$(git log -1 --format=%ct 2>/dev/null || date +%s)} \
+	tar -C $(BUILD) --sort=name --owner=0 --group=0 --numeric-owner --mode=u=rwX,go=rX \
+		--mtime=@$${SOURCE_DATE_EPOCH:-$$([ -e .git ] && git -c safe.directory='*' log -1 --format=%ct 2>/dev/null || stat -c %Y Makefile)} \
 		-cf - $(DIST) | gzip -9n > $(BUILD)/$(DIST).tar.gz
 	rm -rf $(BUILD)/$(DIST)
 
-# Debian packages, in build/deb. What building them needs beyond `make deps`:
-DEBIAN_PACKAGING = debhelper dh-python dpkg-dev fakeroot pybuild-plugin-pyproject python3-all python3-setuptools
-
-deb: dist
+# Debian packages, in build/deb.
+deb: deps-deb dist
 	rm -rf $(BUILD)/deb && mkdir $(BUILD)/deb
 	tar -C $(BUILD)/deb -xf $(BUILD)/$(DIST).tar.gz
 	cp -r bridge/debian $(BUILD)/deb/$(DIST)/debian

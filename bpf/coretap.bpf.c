@@ -74,8 +74,7 @@ struct shared shared = {};
 static __always_inline bool operand_read(const struct operand *operand, const __u64 *registers,
 					 bool may_sleep, __u64 *value)
 {
-	__u64 word = 0;
-	__u32 size = operand->size;
+	__u64 word = 0, size = operand->size;
 
 	if (operand->kind == OPERAND_CONST) {
 		*value = operand->value;
@@ -84,7 +83,12 @@ static __always_inline bool operand_read(const struct operand *operand, const __
 
 	__u32 base = operand->base / 8;
 
-	if (base >= N_REGISTERS || size < 1 || size > 8)
+	if (base >= N_REGISTERS || size < 1)
+		return false;
+	/* The verifier only knows the bound of a register that is itself compared, and LLVM 19
+	 * would make one comparison of the two, with size - 1. */
+	asm volatile("" : "+r"(size));
+	if (size > 8)
 		return false;
 	if (operand->kind == OPERAND_REG) {
 		word = registers[base] >> (operand->shift & 63);
@@ -106,7 +110,7 @@ static __always_inline bool operand_read(const struct operand *operand, const __
 		return false;
 	}
 
-	__u32 shift = 64 - size * 8;
+	__u64 shift = 64 - size * 8;
 
 	word <<= shift & 63;
 	*value = operand->is_signed ? (__u64)((__s64)word >> (shift & 63)) : word >> (shift & 63);

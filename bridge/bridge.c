@@ -15,6 +15,7 @@
 #include "access.h"
 #include "bridge.h"
 #include "counters.h"
+#include "descriptors.h"
 #include "log.h"
 #include "metrics.h"
 #include "notify.h"
@@ -203,6 +204,7 @@ static int loop_open(struct bridge *b)
 	if (sigprocmask(SIG_BLOCK, &set, NULL))
 		goto out;
 	signal(SIGPIPE, SIG_IGN);
+	signal(SIGXFSZ, SIG_IGN); /* a journal beyond the limit is an error like others */
 	/* The default slack of 50 us would make naps a quarter longer than they should be. */
 	prctl(PR_SET_TIMERSLACK, 1000UL, 0, 0, 0);
 	b->signals = signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
@@ -293,14 +295,15 @@ static int pipeline_open(struct bridge *b)
 	return 0;
 }
 
-static void journal_begin(struct bridge *b)
+static int journal_begin(struct bridge *b)
 {
 	static const char *const names[] = { "data.mdb", NULL };
 	const char *directory = b->options->journal_directory;
 	char own[160];
+	int err;
 
 	if (!b->options->journal)
-		return;
+		return 0;
 	snprintf(own, sizeof(own), "%s/journal", b->directory);
 	if (!directory)
 		directory = own;
@@ -308,11 +311,12 @@ static void journal_begin(struct bridge *b)
 	if (!mkdir(directory, 0750) || directory == own)
 		privilege_give(&b->user, directory, names);
 	privilege_as(&b->user);
-	b->journal_failed =
-		journal_open(&b->journal, directory, b->options->journal_bytes,
-			     b->options->payloads ? LIVE_PERCENT_PAYLOADS : LIVE_PERCENT,
-			     &b->journal_halved) != 0;
+	err = journal_open(&b->journal, directory, b->options->journal_bytes,
+			   b->options->payloads ? LIVE_PERCENT_PAYLOADS : LIVE_PERCENT,
+			   &b->journal_halved);
 	privilege_self();
+	b->journal_failed = err != 0;
+	return err == -EBUSY ? EXIT_ADDRESS : 0;
 }
 
 static int label_choose(struct bridge *b)
@@ -324,6 +328,28 @@ static int label_choose(struct bridge *b)
 	return lock_take(b);
 }
 
+/* What stands in the directory of a label that nobody uses: memory, in /run. The lock stays, since
+ * it knows the last run. The directory may belong to a service's user, and no link of his is
+ * followed. */
+static void directory_clear(const struct bridge *b)
+{
+	static const char *const sockets[] = { "low.sock", "high.sock", "replay.sock" };
+	int own = open(b->directory, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	int journal =
+		own < 0 ? -1
+			: openat(own, "journal", O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+
+	if (journal >= 0) {
+		unlinkat(journal, "data.mdb", 0);
+		close(journal);
+		unlinkat(own, "journal", AT_REMOVEDIR);
+	}
+	for (size_t i = 0; own >= 0 && i < sizeof(sockets) / sizeof(sockets[0]); i++)
+		unlinkat(own, sockets[i], 0);
+	if (own >= 0)
+		close(own);
+}
+
 static int detach(struct bridge *b)
 {
 	int code = label_choose(b);
@@ -333,8 +359,10 @@ static int detach(struct bridge *b)
 		log_error("%s/%s: %s", TRACER_PIN_ROOT, b->label, strerror(-n));
 		return exit_code(n);
 	}
-	if (!code)
+	if (!code) {
+		directory_clear(b);
 		log_info(n ? "%s: detached" : "%s: nothing was left attached", b->label);
+	}
 	return code;
 }
 
@@ -430,8 +458,9 @@ int bridge_open(struct bridge *b, const struct options *options)
 	code = label_choose(b);
 	if (code)
 		return code;
-	journal_begin(b);
-	code = pipeline_open(b);
+	code = journal_begin(b);
+	if (!code)
+		code = pipeline_open(b);
 	if (!code)
 		code = sockets_bind(b);
 	if (code)
@@ -680,6 +709,7 @@ static void second_pass(struct bridge *b)
 	status_send(b, TOPIC_STATUS);
 	follow_tick(b);
 	manager_tell(b);
+	descriptors_tell();
 	log_tick();
 	b->metrics_due = b->metrics != NULL;
 }

@@ -155,7 +155,8 @@ int config_read(struct config **config, const char *path)
 	else if (!S_ISREG(st.st_mode) || st.st_size > MAX_FILE)
 		err = S_ISREG(st.st_mode) ? -EFBIG : S_ISDIR(st.st_mode) ? -EISDIR : -EINVAL;
 	if (err) {
-		log_error("--config %s: %s", path, strerror(-err));
+		log_error("--config %s: %s", path,
+			  err == -EINVAL ? "is no regular file" : strerror(-err));
 		if (file)
 			fclose(file);
 		else if (fd >= 0)

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -22,6 +23,7 @@ struct journal {
 	size_t limit[N_SOCKETS];	  /* live bytes */
 	uint64_t last_time_us[N_SOCKETS]; /* of the last event */
 	size_t page;
+	int lock; /* the directory, -1 = not open */
 	char directory[4096];
 };
 
@@ -49,7 +51,7 @@ struct head {
 	uint32_t unused;
 };
 
-static const char BOOT_KEY[] = "boot", STATE_KEY[] = "state", REMEMBERED_KEY[] = "remembered";
+static const char STATE_KEY[] = "state", REMEMBERED_KEY[] = "remembered";
 
 static int to_errno(int rc)
 {
@@ -89,12 +91,37 @@ static int boot_id(char *id, size_t size)
 {
 	int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
 	ssize_t n = fd < 0 ? -1 : read(fd, id, size - 1);
-	int err = n < 0 ? errno : 0;
+	int err = n < 0 ? -errno : 0;
 
 	if (fd >= 0)
 		close(fd);
 	id[n > 0 ? n : 0] = '\0';
+	id[strcspn(id, "\n")] = '\0';
 	return err;
+}
+
+/* What another boot left may be anything after a power cut, and LMDB trusts what is in its pages: a
+ * journal of another one is removed unopened. Which one it is of stands beside it, in a link that
+ * leads nowhere: made in one step, and it takes no block. */
+static int boot_check(const char *directory)
+{
+	char path[4200], id[64], written[64];
+	int err = boot_id(id, sizeof(id));
+	ssize_t n;
+
+	if (err)
+		return err;
+	snprintf(path, sizeof(path), "%s/boot", directory);
+	n = readlink(path, written, sizeof(written) - 1);
+	if (n < 0 && errno != ENOENT)
+		return -errno;
+	written[n > 0 ? n : 0] = '\0';
+	if (!strcmp(id, written))
+		return 0;
+	files_remove(directory);
+	if (n >= 0 && unlink(path))
+		return -errno;
+	return symlink(id, path) ? -errno : 0;
 }
 
 /* Every block of the file must exist before the map is written to: a page that the disk has no room
@@ -136,34 +163,21 @@ static int tables_open(struct journal *j)
 	return mdb_txn_commit(txn);
 }
 
-/* Marks a new journal with this boot, or finds that it is of another one. */
-static int boot_check(struct journal *j, bool *other)
+static off_t file_size(const char *directory)
 {
-	char id[64];
-	MDB_val key = text_val(BOOT_KEY), value;
-	MDB_txn *txn;
-	int rc;
+	char path[4200];
+	struct stat st;
 
-	rc = boot_id(id, sizeof(id));
-	if (!rc)
-		rc = mdb_txn_begin(j->env, NULL, 0, &txn);
-	if (rc)
-		return rc;
-	rc = mdb_get(txn, j->meta, &key, &value);
-	*other = !rc && (value.mv_size != strlen(id) || memcmp(value.mv_data, id, value.mv_size));
-	if (rc == MDB_NOTFOUND) {
-		value = text_val(id);
-		rc = mdb_put(txn, j->meta, &key, &value, 0);
-	}
-	if (rc || *other) {
-		mdb_txn_abort(txn);
-		return rc;
-	}
-	return mdb_txn_commit(txn);
+	snprintf(path, sizeof(path), "%s/data.mdb", directory);
+	return stat(path, &st) ? 0 : st.st_size;
 }
 
+/* A file of another size is taken as it is: LMDB makes it larger or smaller, but never smaller than
+ * what was ever in it. */
 static int env_open(struct journal *j, size_t bytes)
 {
+	off_t before = file_size(j->directory);
+	MDB_envinfo info = { .me_mapsize = bytes };
 	int rc = mdb_env_create(&j->env);
 	int err;
 
@@ -172,29 +186,30 @@ static int env_open(struct journal *j, size_t bytes)
 	rc = mdb_env_set_maxdbs(j->env, 8);
 	if (!rc)
 		rc = mdb_env_set_mapsize(j->env, bytes);
-	/* One thread, one process (the label's lock): LMDB needs no lock of its own. */
+	/* One thread, one process (the directory's lock): LMDB needs no lock of its own. */
 	if (!rc)
 		rc = mdb_env_open(j->env, j->directory, MDB_WRITEMAP | MDB_NOSYNC | MDB_NOLOCK,
 				  0640);
-	if (rc) {
-		err = to_errno(rc);
-		goto out;
-	}
-	err = preallocate(j->directory, bytes);
-	if (err)
-		goto out;
-	err = to_errno(tables_open(j));
+	if (!rc)
+		rc = mdb_env_info(j->env, &info);
+	err = to_errno(rc);
+	/* Torn: pages that it says it has are beyond its end. */
+	if (!err && before && (size_t)before < (info.me_last_pgno + 1) * j->page)
+		err = -EIO;
+	if (!err)
+		err = preallocate(j->directory, info.me_mapsize);
+	if (!err)
+		err = to_errno(tables_open(j));
 	if (!err)
 		return 0;
-out:
 	mdb_env_close(j->env);
 	j->env = NULL;
 	return err;
 }
 
-/* In a file system that is memory, or that others need too, take no more than a quarter of what is
- * free now; what an old journal occupies counts as free. */
-static size_t room(const char *directory)
+/* How much a journal may take: what is free, and a quarter of it where the file system is memory
+ * that others need too. What an old journal (*held) occupies counts as free. */
+static size_t room(const char *directory, size_t *held)
 {
 	struct statvfs fs;
 	struct stat st;
@@ -202,45 +217,39 @@ static size_t room(const char *directory)
 	size_t own = 0;
 
 	snprintf(path, sizeof(path), "%s/data.mdb", directory);
-	if (!stat(path, &st))
+	*held = 0;
+	if (!stat(path, &st)) {
+		*held = (size_t)st.st_size;
 		own = (size_t)st.st_blocks * 512;
-	if (strncmp(directory, "/run/", 5) || statvfs(directory, &fs))
+	}
+	if (statvfs(directory, &fs))
 		return SIZE_MAX;
-	return (fs.f_bavail * fs.f_frsize + own) / 4;
+	return (fs.f_bavail * fs.f_frsize + own) / (strncmp(directory, "/run/", 5) ? 1 : 4);
 }
 
-/* A journal of other sizes cannot be shrunk in place, so it is made anew when sizes change. */
-static int sizes_check(const char *directory, size_t bytes)
+/* Two processes in one file would destroy it. */
+static int directory_take(struct journal *j)
 {
-	char path[4200];
-	struct stat st;
-
-	snprintf(path, sizeof(path), "%s/data.mdb", directory);
-	if (stat(path, &st))
-		return errno == ENOENT ? 0 : -errno;
-	if ((size_t)st.st_size != bytes)
-		files_remove(directory);
-	return 0;
+	if (mkdir(j->directory, 0750) && errno != EEXIST)
+		return -errno;
+	j->lock = open(j->directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (j->lock < 0)
+		return -errno;
+	if (!flock(j->lock, LOCK_EX | LOCK_NB))
+		return 0;
+	return errno == EWOULDBLOCK ? -EBUSY : -errno;
 }
 
-static int directory_make(const char *directory)
+static size_t sizes_total(const struct journal *j, const size_t bytes[N_SOCKETS])
 {
-	struct stat st;
-
-	if (mkdir(directory, 0750) && errno != EEXIST)
-		return -errno;
-	if (stat(directory, &st))
-		return -errno;
-	return S_ISDIR(st.st_mode) ? 0 : -ENOTDIR;
+	return (bytes[SOCKET_LOW] + bytes[SOCKET_HIGH]) / j->page * j->page;
 }
 
 static int try_sizes(struct journal *j, const size_t bytes[N_SOCKETS])
 {
-	size_t total = (bytes[SOCKET_LOW] + bytes[SOCKET_HIGH]) / j->page * j->page;
-	bool other = false;
-	int err;
+	size_t total = sizes_total(j, bytes);
+	int err = boot_check(j->directory);
 
-	err = sizes_check(j->directory, total);
 	if (err)
 		return err;
 	err = env_open(j, total);
@@ -250,18 +259,7 @@ static int try_sizes(struct journal *j, const size_t bytes[N_SOCKETS])
 		files_remove(j->directory);
 		err = env_open(j, total);
 	}
-	if (err)
-		return err;
-	err = to_errno(boot_check(j, &other));
-	if (!err && !other)
-		return 0;
-	mdb_env_close(j->env);
-	j->env = NULL;
-	files_remove(j->directory);
-	if (err)
-		return err;
-	err = env_open(j, total);
-	return err ? err : to_errno(boot_check(j, &other));
+	return err;
 }
 
 static int last_times(struct journal *j)
@@ -285,75 +283,6 @@ static int last_times(struct journal *j)
 	mdb_txn_abort(txn);
 	return rc == MDB_NOTFOUND ? 0 : rc;
 }
-
-int journal_open(struct journal **journal, const char *directory, const size_t bytes[N_SOCKETS],
-		 unsigned int live_percent, bool *halved)
-{
-	struct journal *j = calloc(1, sizeof(*j));
-	size_t sizes[N_SOCKETS] = { bytes[SOCKET_LOW], bytes[SOCKET_HIGH] };
-	size_t available;
-	int err = -ENOMEM;
-
-	*halved = false;
-	if (!j) {
-		log_warning("journal %s: out of memory: going on without one, so nothing can be "
-			    "replayed",
-			    directory);
-		return err;
-	}
-	j->page = (size_t)sysconf(_SC_PAGESIZE);
-	snprintf(j->directory, sizeof(j->directory), "%s", directory);
-	err = directory_make(directory);
-	if (err)
-		goto out;
-	available = room(directory);
-	err = -ENOSPC;
-	while (err == -ENOSPC && sizes[SOCKET_LOW] + sizes[SOCKET_HIGH] >= FLOOR_BYTES) {
-		if (sizes[SOCKET_LOW] + sizes[SOCKET_HIGH] <= available)
-			err = try_sizes(j, sizes);
-		if (err != -ENOSPC)
-			break;
-		files_remove(directory);
-		*halved = true;
-		sizes[SOCKET_LOW] /= 2;
-		sizes[SOCKET_HIGH] /= 2;
-	}
-	if (!err)
-		err = to_errno(last_times(j));
-	if (err)
-		goto out;
-	if (*halved)
-		log_warning("journal %s: no room for the sizes asked for, made with %zu MiB for "
-			    "low and %zu MiB for high",
-			    directory, sizes[SOCKET_LOW] >> 20, sizes[SOCKET_HIGH] >> 20);
-	for (enum socket_id id = 0; id < N_SOCKETS; id++)
-		j->limit[id] = sizes[id] / 100 * live_percent;
-	*journal = j;
-	return 0;
-out:
-	log_warning("journal %s: %s: going on without one, so nothing can be replayed; free some "
-		    "room, or choose another place with --journal",
-		    directory, strerror(-err));
-	journal_close(j);
-	return err;
-}
-
-void journal_close(struct journal *j)
-{
-	if (!j)
-		return;
-	if (j->env)
-		mdb_env_close(j->env);
-	free(j);
-}
-
-void journal_discard(struct journal *j)
-{
-	files_remove(j->directory);
-	journal_close(j);
-}
-
-/* ---- writing ---- */
 
 static size_t live_bytes(struct journal *j, MDB_txn *txn, enum socket_id id)
 {
@@ -383,6 +312,110 @@ static int prune(struct journal *j, MDB_txn *txn, enum socket_id id, size_t limi
 		mdb_cursor_close(cursor);
 	return rc == MDB_NOTFOUND ? 0 : rc;
 }
+
+/* The map is full although the live bytes are bounded: large values fragment it, and so does much
+ * that comes at once. Keeps so many tenths. */
+static int make_room(struct journal *j, size_t tenths)
+{
+	MDB_txn *txn;
+	int rc = mdb_txn_begin(j->env, NULL, 0, &txn);
+
+	if (rc)
+		return rc;
+	for (enum socket_id id = 0; id < N_SOCKETS && !rc; id++)
+		rc = prune(j, txn, id, j->limit[id] / 10 * tenths);
+	if (rc) {
+		mdb_txn_abort(txn);
+		return rc;
+	}
+	return mdb_txn_commit(txn);
+}
+
+int journal_open(struct journal **journal, const char *directory, const size_t bytes[N_SOCKETS],
+		 unsigned int live_percent, bool *halved)
+{
+	struct journal *j = calloc(1, sizeof(*j));
+	size_t sizes[N_SOCKETS] = { bytes[SOCKET_LOW], bytes[SOCKET_HIGH] };
+	size_t available, held, total;
+	int err = -ENOMEM;
+
+	*halved = false;
+	if (!j) {
+		log_warning("journal %s: out of memory: going on without one, so nothing can be "
+			    "replayed",
+			    directory);
+		return err;
+	}
+	j->page = (size_t)sysconf(_SC_PAGESIZE);
+	snprintf(j->directory, sizeof(j->directory), "%s", directory);
+	j->lock = -1;
+	err = directory_take(j);
+	if (err)
+		goto out;
+	available = room(directory, &held);
+	err = -ENOSPC;
+	while ((total = sizes_total(j, sizes)) >= FLOOR_BYTES) {
+		/* One that was made smaller stays as it is, with all that it holds, though others
+		 * have taken of the room since. */
+		if (total <= available || total <= held)
+			err = try_sizes(j, sizes);
+		if (err != -ENOSPC)
+			break;
+		*halved = true;
+		sizes[SOCKET_LOW] /= 2;
+		sizes[SOCKET_HIGH] /= 2;
+	}
+	/* It may have grown in vain. */
+	if (err == -ENOSPC)
+		files_remove(directory);
+	if (!err)
+		err = to_errno(last_times(j));
+	if (err)
+		goto out;
+	if (*halved)
+		log_warning("journal %s: no room for the sizes asked for, made with %zu MiB for "
+			    "low and %zu MiB for high",
+			    directory, sizes[SOCKET_LOW] >> 20, sizes[SOCKET_HIGH] >> 20);
+	for (enum socket_id id = 0; id < N_SOCKETS; id++)
+		j->limit[id] = sizes[id] / 100 * live_percent;
+	/* An earlier one may have held more. What does not go now goes when something comes. */
+	make_room(j, 10);
+	if ((size_t)file_size(directory) > total)
+		log_info("journal %s: holds less from here on, but its file stays at %zu MiB; to "
+			 "give them back delete it while coretapd is stopped",
+			 directory, (size_t)file_size(directory) >> 20);
+	*journal = j;
+	return 0;
+out:
+	if (err == -EBUSY)
+		log_error("journal %s: another coretapd uses it; each wants one of its own",
+			  directory);
+	else
+		log_warning("journal %s: %s: going on without one, so nothing can be replayed; "
+			    "%schoose another place with --journal",
+			    directory, strerror(-err), err == -ENOSPC ? "free some room, or " : "");
+	journal_close(j);
+	return err;
+}
+
+void journal_close(struct journal *j)
+{
+	if (!j)
+		return;
+	if (j->env)
+		mdb_env_close(j->env);
+	if (j->lock >= 0)
+		close(j->lock);
+	free(j);
+}
+
+void journal_discard(struct journal *j)
+{
+	files_remove(j->directory);
+	journal_close(j);
+}
+
+/* ---- writing ---- */
 
 static uint8_t *bytes_put(uint8_t *at, const void *data, size_t len)
 {
@@ -487,24 +520,6 @@ static int entry_write(struct journal *j, MDB_txn *txn, const struct journal_ent
 	if (!rc)
 		rc = mdb_put(txn, j->meta, &key, &value, 0);
 	return rc;
-}
-
-/* The map is full although the live bytes are bounded: large values fragment it, and so does much
- * that comes at once. Keeps so many tenths. */
-static int make_room(struct journal *j, size_t tenths)
-{
-	MDB_txn *txn;
-	int rc = mdb_txn_begin(j->env, NULL, 0, &txn);
-
-	if (rc)
-		return rc;
-	for (enum socket_id id = 0; id < N_SOCKETS && !rc; id++)
-		rc = prune(j, txn, id, j->limit[id] / 10 * tenths);
-	if (rc) {
-		mdb_txn_abort(txn);
-		return rc;
-	}
-	return mdb_txn_commit(txn);
 }
 
 static int entry_commit(struct journal *j, const struct journal_entry *entry, bool whole)

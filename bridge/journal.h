@@ -14,8 +14,10 @@ struct journal;
 
 /* Opens or creates the journal in directory, which is made. bytes: what each socket may take;
  * live_percent: how much of it messages may fill, the rest being room to work in. Where
- * the disk has no room for that the sizes are halved until it has (*halved), down to 1 MiB.
- * Returns 0 or -errno, said in the log: the caller goes on without a journal. */
+ * the disk has no room for that the sizes are halved until it has (*halved), down to 1 MiB. A
+ * journal that is there already is kept, whatever its size.
+ * Returns 0 or -errno, said in the log: the caller goes on without a journal. -EBUSY: another
+ * process has it, which is no reason to go on. */
 int journal_open(struct journal **journal, const char *directory, const size_t bytes[N_SOCKETS],
 		 unsigned int live_percent, bool *halved);
 void journal_close(struct journal *journal); /* NULL is fine */

@@ -1,5 +1,6 @@
 /* coretapd: publishes the tracepoints of a Bitcoin Core node on ZeroMQ. */
 #include "bridge.h"
+#include "descriptors.h"
 #include "log.h"
 #include "options.h"
 
@@ -9,6 +10,7 @@ int main(int argc, char **argv)
 	struct options options;
 	int code;
 
+	descriptors_prepare();
 	if (!options_parse(&options, argc, argv, &code)) {
 		options_free(&options);
 		return code;

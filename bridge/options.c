@@ -99,7 +99,7 @@ static const struct {
 	{ "keep-attached", NULL, OPT_KEEP_ATTACHED,
 	  "stay attached when ending, even when killed: the next start goes on" },
 	{ "detach", NULL, OPT_DETACH,
-	  "remove what --keep-attached left for this --name, then end" },
+	  "remove what --keep-attached left for this --name, and its journal, then end" },
 	{ "without", "LIST", OPT_WITHOUT,
 	  "do without kernel features: multi, sleepable, tai, dynptr (to look for faults)" },
 	{ "metrics", "ADDR:PORT", OPT_METRICS,
@@ -209,7 +209,7 @@ static bool parse_without(const char *text, unsigned int *out)
 	char *copy = strdup(text), *save = NULL;
 	bool known = copy != NULL;
 
-	for (char *word = strtok_r(copy, ",", &save); word && known;
+	for (char *word = copy ? strtok_r(copy, ",", &save) : NULL; word && known;
 	     word = strtok_r(NULL, ",", &save)) {
 		known = false;
 		for (size_t i = 0; i < sizeof(features) / sizeof(features[0]); i++) {

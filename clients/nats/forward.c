@@ -493,16 +493,19 @@ static bool add_source(struct arguments *arguments, const char *address)
 	size_t n = arguments->forward->n_sources;
 	struct source_options *sources = reallocarray(arguments->sources, n + 1, sizeof(*sources));
 
-	if (!sources) {
+	if (sources) {
+		arguments->sources = sources;
+		sources[n] = arguments->source;
+		sources[n].address = address;
+	}
+	if (sources && arguments->source.curve_server)
+		sources[n].curve_server = strdup(arguments->server_key);
+	if (sources && arguments->source.curve_secret)
+		sources[n].curve_secret = strdup(arguments->secret_key);
+	if (!sources || !sources[n].curve_server != !arguments->source.curve_server ||
+	    !sources[n].curve_secret != !arguments->source.curve_secret) {
 		complain("out of memory");
 		return false;
-	}
-	arguments->sources = sources;
-	sources[n] = arguments->source;
-	sources[n].address = address;
-	if (arguments->source.curve_server) {
-		sources[n].curve_server = strdup(arguments->server_key);
-		sources[n].curve_secret = strdup(arguments->secret_key);
 	}
 	arguments->forward->n_sources++;
 	return true;

@@ -254,6 +254,10 @@ static int start(struct setup *setup)
 
 	if (!setup->n_subjects && !setup->n_sources) {
 		setup->subjects[setup->n_subjects++] = strdup(SUBJECT_PREFIX ">");
+		if (!setup->subjects[0]) {
+			complain("out of memory");
+			return EXIT_OTHER;
+		}
 	} else if (setup->n_subjects && setup->n_sources) {
 		complain("--node and --from exclude each other: a stream of streams is only read");
 		return EXIT_USAGE;

@@ -234,10 +234,20 @@ static void send_entry(struct window *window, uint64_t sequence)
 		fail(window, 0, server_error(status, 0));
 }
 
+static bool has_failed(struct window *window)
+{
+	bool failed;
+
+	pthread_mutex_lock(&window->lock);
+	failed = window->failed;
+	pthread_mutex_unlock(&window->lock);
+	return failed;
+}
+
 /* The first one alone shows whether there is room, and whether somebody else writes. */
 static void push(struct window *window)
 {
-	while (window->pushed < window->sent && !window->failed &&
+	while (window->pushed < window->sent && !has_failed(window) &&
 	       (window->pushed == window->base || window_stored(window) > window->base))
 		send_entry(window, ++window->pushed);
 }

@@ -21,7 +21,7 @@ $(BUILD)/bench/receiver: $(call objects,tests/bench/receiver.c tests/bench/envel
 
 $(BUILD)/bench/client: $(call objects,tests/bench/client.c) $(BUILD)/libcoretap.a
 	@mkdir -p $(@D)
-	$(CC) $(ALL_LDFLAGS) $^ -o $@ -lzmq -lmsgpackc
+	$(CC) $(ALL_LDFLAGS) $^ -o $@ -lzmq $(MSGPACK)
 
 $(BUILD)/bench/nats: $(call objects,tests/bench/nats.c)
 	@mkdir -p $(@D)
@@ -29,7 +29,7 @@ $(BUILD)/bench/nats: $(call objects,tests/bench/nats.c)
 
 $(BUILD)/bench/bare: $(call objects,tests/bench/bare.c)
 	@mkdir -p $(@D)
-	$(CC) $(ALL_LDFLAGS) $^ -o $@ -lzmq -lmsgpackc
+	$(CC) $(ALL_LDFLAGS) $^ -o $@ -lzmq $(MSGPACK)
 
 # BENCH_ARGS: --quick, --only SECTION
 bench: all $(BENCH)

@@ -588,7 +588,7 @@ class MirrorOfTheMempool(TestCase):
 
     def test_block_of_ten_thousand(self):
         """All of them reach the mirror."""
-        with Bridge(sanitized=False) as bridge, FakeRPC(dict) as rpc, \
+        with Bridge() as bridge, FakeRPC(dict) as rpc, \
                 coretap.Mempool(coretap.RPC(rpc.url), address=address(bridge.port)) as pool:
             pool.wait_synced()
             taken = []
@@ -622,8 +622,7 @@ class Live(TestCase):
                   "    assert e.seq == n + 1, (e, n)\n"
                   "    n += 1\n"
                   "    if n == 1 or n == int(sys.argv[2]): print(n, flush=True)\n")
-        with Bridge("--subscriber-memory", "1M", "--journal-low", "128M", "--journal-high", "16M",
-                    sanitized=False) as bridge, \
+        with Bridge("--subscriber-memory", "1M", "--journal-low", "128M", "--journal-high", "16M") as bridge, \
                 Subscriber(bridge, sockets=("low",), keep=False) as sub, \
                 tempfile.TemporaryFile() as out:
             sub.wait_status()
@@ -702,10 +701,10 @@ class Live(TestCase):
         name, port = f"p{os.getpid()}", free_port()
 
         def bridge():
-            return Bridge("--keep-attached", name=name, port=port, keep=True, sanitized=False)
+            return Bridge("--keep-attached", name=name, port=port, keep=True)
 
         def detach():
-            subprocess.run([harness.tool("coretapd", False), "--detach", "--name", name, "--binary",
+            subprocess.run([harness.tool("coretapd"), "--detach", "--name", name, "--binary",
                             NODE], stderr=subprocess.DEVNULL)
             shutil.rmtree(f"/run/coretap/{name}", ignore_errors=True)
         self.addCleanup(detach)
@@ -771,6 +770,7 @@ class Live(TestCase):
                 running[tool] = out, subprocess.Popen(
                     [sys.executable, os.path.join(CLIENT, "tools", name), *arguments, "--address",
                      address(bridge.port)], stdout=out, stderr=subprocess.STDOUT)
+                self.addCleanup(running[tool][1].kill)  # of none that has ended in good order
             time.sleep(2.5)
             with FakeNode("run", "--wait", "--seconds", 5, "--rate", 1000, "--block-interval", 1,
                           "--coins", "--seed", 5) as node:

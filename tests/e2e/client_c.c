@@ -1,6 +1,6 @@
 /* A subscriber with libcoretap, for test_client_c.py: a line "joined" with the first status, and a
- * JSON account when SIGTERM or --until ends it. The hashes of fake_node's burst carry the number of
- * the firing, which must count on by one. */
+ * JSON account when --until ends it, or SIGTERM, after as many firings as stdin then says. The
+ * hashes of fake_node's burst carry the number of the firing, which must count on by one. */
 #include "../../clients/c/coretap.h"
 
 #include <errno.h>
@@ -32,7 +32,7 @@ int main(int argc, char **argv)
 {
 	uint64_t until = 0, count = 0, gap = 0, lost = 0, wrong = 0, runs = 0, others = 0,
 		 expected = 0;
-	uint64_t wrong_at = 0, first = 0, memory = 0;
+	uint64_t wrong_at = 0, first = 0, memory = 0, last = UINT64_MAX;
 	const char *position = NULL, *since = NULL, *out = NULL;
 	const struct coretap_event *event;
 	bool joined = false;
@@ -76,10 +76,16 @@ int main(int argc, char **argv)
 		coretap_commit(tap);
 	if (out)
 		file = fopen(out, "a");
-	while (!stop && (!until || count + gap + lost < until)) {
+	while (expected < last && (!until || count + gap + lost < until)) {
 		const unsigned char *txid;
 		uint64_t index = 0;
 
+		if (stop) {
+			stop = 0;
+			if (scanf("%" SCNu64, &last) != 1)
+				last = 0;
+			continue;
+		}
 		got = coretap_next(tap, &event, 100);
 		if (got == -EINTR)
 			continue;

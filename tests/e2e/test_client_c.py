@@ -11,8 +11,8 @@ import tempfile
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
-from harness import (FAKE_NODE, PLAIN, ROOT, Bridge, FakeNode, TestCase, free_port, main, need_root,
-                     tool)
+from harness import (FAKE_NODE, PLAIN, ROOT, Bridge, FakeNode, TestCase, free_port, library, main, need_root,
+                     tool, wait_until)
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 TOPIC = "mempool.removed"
@@ -24,8 +24,8 @@ class Client:
     def __init__(self, program, port, *args, topics=(TOPIC,), wait=True):
         self.errors = tempfile.TemporaryFile()
         self.process = subprocess.Popen(
-            [program, f"tcp://127.0.0.1:{port}", *map(str, args), *topics], stdout=subprocess.PIPE,
-            stderr=self.errors, text=True)
+            [program, f"tcp://127.0.0.1:{port}", *map(str, args), *topics], stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE, stderr=self.errors, text=True)
         if wait and self.process.stdout.readline() != "joined\n":
             raise AssertionError(f"client ended: {self.log()}")
 
@@ -42,14 +42,21 @@ class Client:
             raise AssertionError(f"client ended with {self.process.returncode}: {self.log()}")
         return json.loads(out.splitlines()[-1])
 
-    def stop(self):
+    def end(self, firings=0):
+        """After so many firings, or at once."""
+        self.process.stdin.write(f"{firings}\n")
+        self.process.stdin.flush()
         self.process.terminate()
+
+    def stop(self, firings):
+        self.end(firings)
         return self.result()
 
     def close(self):
         if self.process.poll() is None:
             self.process.kill()
             self.process.wait()
+        self.process.stdin.close()
         self.process.stdout.close()
         self.errors.close()
 
@@ -60,23 +67,24 @@ class ClientC(TestCase):
         self.directory = tempfile.mkdtemp(prefix="coretap-test-")
         self.addCleanup(shutil.rmtree, self.directory, ignore_errors=True)
         self.program = os.path.join(self.directory, "client")
-        subprocess.run([os.environ.get("CC", "gcc"), "-O2", "-Wall", "-Wextra", "-Werror",
-                        os.path.join(HERE, "client_c.c"), os.path.join(PLAIN, "libcoretap.a"),
-                        "-lzmq", "-o", self.program], check=True)
+        self.build()
         self.node = os.path.join(self.directory, "node")
         shutil.copy(FAKE_NODE, self.node)
         self.port = free_port()
         self.name = f"c{os.getpid()}-{self.port}"
         self.addCleanup(self.detach)
 
+    def build(self, **keywords):
+        subprocess.run([os.environ.get("CC", "gcc"), "-O2", "-Wall", "-Wextra", "-Werror",
+                        os.path.join(HERE, "client_c.c"), *library(**keywords), "-o", self.program], check=True)
+
     def detach(self):
-        subprocess.run([tool("coretapd", False), "--detach", "--name", self.name,
+        subprocess.run([tool("coretapd"), "--detach", "--name", self.name,
                         "--binary", self.node], stderr=subprocess.DEVNULL)
         shutil.rmtree(f"/run/coretap/{self.name}", ignore_errors=True)
 
     def bridge(self, *args, **keywords):
-        return Bridge(*args, port=self.port, name=self.name, binary=self.node, sanitized=False,
-                      keep=True, **keywords)
+        return Bridge(*args, port=self.port, name=self.name, binary=self.node, keep=True, **keywords)
 
     def client(self, *args, **keywords):
         client = Client(self.program, self.port, *args, **keywords)
@@ -134,8 +142,7 @@ class ClientC(TestCase):
                 bridge = self.bridge("--keep-attached")
             time.sleep(0.3)
             fired = node.stop()[TOPIC]
-        time.sleep(1.5)
-        result = client.stop()
+        result = client.stop(fired)
         bridge.stop()
         self.check_whole(result, fired)
         self.assertGreater(fired, 60000)
@@ -144,11 +151,11 @@ class ClientC(TestCase):
     def test_mirror(self):
         """Two sockets, several topics, a queue that always overflows, a subscriber that stands still
         now and then, a bridge that is killed fifteen times: the mempool built from `coretap tail` is
-        the node's, and nothing is missing or comes twice."""
+        the node's, and nothing is missing or comes twice. Plain ones: the journal must outlast the tail."""
         args = ("--keep-attached", "--subscriber-memory", "256K", "--journal-low", "128M",
                 "--journal-high", "256M")
         pool, chance = os.path.join(self.directory, "pool"), random.Random(9)
-        bridge = self.bridge(*args)
+        bridge = self.bridge(*args, sanitized=False)
         with open(os.path.join(self.directory, "out"), "w+") as out, \
                 open(os.path.join(self.directory, "errors"), "w+") as errors:
             tail = subprocess.Popen([tool("coretap", False), "tail", "mempool", "utxocache", "--json",
@@ -165,21 +172,26 @@ class ClientC(TestCase):
                         time.sleep(0.7)
                         tail.send_signal(signal.SIGCONT)
                     bridge.kill()
-                    bridge = self.bridge(*args)
+                    bridge = self.bridge(*args, sanitized=False)
                 fired = {t: n for t, n in node.stop().items()
                          if t.startswith(("mempool.", "utxocache."))}
-            size = -1
-            while size != os.fstat(out.fileno()).st_size:
-                size = os.fstat(out.fileno()).st_size
-                time.sleep(3)
+
+            def printed():
+                time.sleep(0.5)
+                with open(out.name) as lines:
+                    return sum(line.startswith('{"topic"') for line in lines)
+            wait_until(lambda: printed() >= sum(fired.values()), 120, "all of them")
+            time.sleep(1)  # and no more
             tail.send_signal(signal.SIGINT)
             self.assertEqual(tail.wait(80), 0)
             bridge.stop()
             errors.seek(0)
-            self.assertEqual(errors.read(), "")
+            self.assertNotRegex(errors.read(), "gone|lost|run")  # a slow machine's coretapd may be missed
             count, mirror, misfits = {}, set(), 0
             out.seek(0)
             for event in map(json.loads, out):
+                if event.get("notice") in ("stale", "alive"):
+                    continue  # a slow machine's coretapd was missed
                 topic, txid = event["topic"], event.get("txid")
                 count[topic] = count.get(topic, 0) + 1
                 self.assertEqual(event["seq"], count[topic], topic)
@@ -200,14 +212,14 @@ class ClientC(TestCase):
         out = os.path.join(self.directory, "out")
         client = self.client("--out", out)
         with self.burst(100000000, "--rate", 20000) as node:
-            for _ in range(3):
+            for run in range(3):
                 time.sleep(0.5)
                 bridge.kill()
                 bridge = self.bridge()
+                wait_until(lambda: len(client.notices("new_run")) == 2 * (run + 1), 20, "both sockets' new run")
             time.sleep(0.5)
             fired = node.stop()[TOPIC]
-        time.sleep(1.5)
-        result = client.stop()
+        result = client.stop(fired)
         # What each run published is there to the last message: its end is known from the journal.
         self.assertEqual((result["gap"], result["lost"]), (0, 0))
         runs = [n["run"] for n in client.notices("new_run") if n["socket"] == "low"]
@@ -231,7 +243,7 @@ class ClientC(TestCase):
             client = self.client("--out", out, "--position", position)
             for i in range(10):
                 time.sleep(chance.uniform(0.1, 0.5))
-                client.process.send_signal(signal.SIGTERM if i % 2 else signal.SIGKILL)
+                client.end() if i % 2 else client.process.kill()
                 client.process.wait(40)
                 with open(out, "rb+") as file:  # a line that kill -9 divided
                     data = file.read()
@@ -239,8 +251,7 @@ class ClientC(TestCase):
                 client = self.client("--out", out, "--position", position, wait=False)
             time.sleep(0.5)
             fired = node.stop()[TOPIC]
-            time.sleep(1.5)
-            result = client.stop()
+            result = client.stop(fired)
         self.assertEqual((result["gap"], result["lost"]), (0, 0))
         with open(out) as file:
             indices = [int(line) for line in file]
@@ -255,16 +266,15 @@ class ClientC(TestCase):
                                      binary=self.node) as node:
             fired = node.finish()
             time.sleep(0.5)
-            client = self.client("--since", 0, topics=("mempool.", "utxocache."))
             wanted = sum(n for t, n in fired.items() if t.startswith(("mempool.", "utxocache.")))
-            time.sleep(1.5)
-            result = client.stop()
+            result = self.client("--since", 0, "--until", wanted, topics=("mempool.", "utxocache.")).result()
         self.assertEqual((result["count"], result["gap"], result["lost"]), (wanted, 0, 0))
 
     def test_cpu(self):
-        """What an event costs the application, at full batches."""
+        """What an event costs the application, at full batches; not sanitized, as it is measured."""
         count = 1000000
-        with self.bridge("--journal-low", "384M", "--journal-high", "16M"):
+        self.build(sanitized=False)
+        with self.bridge("--journal-low", "384M", "--journal-high", "16M", sanitized=False):
             client = self.client("--until", count)
             with self.burst(count) as node:
                 fired = node.finish()[TOPIC]
@@ -274,7 +284,8 @@ class ClientC(TestCase):
               file=sys.stderr)
 
     def test_shared_library(self):
-        """An application of others: pkg-config, the shared library, C++, and only our names in it."""
+        """An application of others: pkg-config, the shared library, C++, and only our names in it.
+        What is installed is plain."""
         prefix = os.path.join(self.directory, "prefix")
         for source, target in (("libcoretap.so", "lib/libcoretap.so.1"), ("coretap.pc", "lib/coretap.pc"),
                                ("libcoretap.a", "lib/libcoretap.a")):
@@ -301,6 +312,8 @@ class ClientC(TestCase):
                              env={**os.environ, "LD_LIBRARY_PATH": f"{prefix}/lib"}).stdout
         self.assertRegex(out, r"^\d+\.\d+\.\d+\n$")
         for options in (["-D", "libcoretap.so.1"], ["libcoretap.a"]):
+            if "--coverage" in library():
+                continue  # there are names of gcov in it
             names = subprocess.run(["nm", "--defined-only", "-g", *options[:-1],
                                     os.path.join(prefix, "lib", options[-1])], capture_output=True,
                                    text=True, check=True).stdout.splitlines()

@@ -13,9 +13,13 @@ import sys
 import tempfile
 import time
 
+import msgpack
+import zmq
+
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
-from harness import (FAKE_NODE, PLAIN, ROOT, Bridge, FakeNode, TestCase, free_port, main, need_root,
-                     tool, wait_until)
+from harness import (FAKE_NODE, ROOT, Bridge, FakeNode, Subscriber, TestCase, free_port, library, main,
+                     need_root, tool, wait_until)
+from replay import Refused, Replay
 
 COMMANDS = ["tail", "evictions", "watch", "record", "play", "topics", "probes", "doctor"]
 README = os.path.join(ROOT, "clients", "c", "README.md")
@@ -67,9 +71,14 @@ class Running:
         return self.process.wait(seconds)
 
     def close(self):
+        """In order, so that leaks are seen; or else by force."""
         if self.process.poll() is None:
-            self.process.kill()
-            self.process.wait()
+            self.process.terminate()
+            try:
+                self.process.wait(10)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
         self.out.close()
         self.errors.close()
 
@@ -122,6 +131,9 @@ class Usage(CommandCase):
         self.assertRegex(coretap("--version").stdout, r"^coretap \d+\.\d+\.\d+\n$")
 
     def test_errors(self):
+        only_public = self.path("only")
+        with open(only_public + ".pub", "w"):
+            pass
         cases = [((), 2, "usage:"), (("nothing",), 2, "no command nothing"),
                  (("tail", "--count", "0"), 2, "not a number above 0"),
                  (("tail", "--count", "x"), 2, "not a number above 0"),
@@ -144,13 +156,18 @@ class Usage(CommandCase):
                  (("play", README, "--port", "65534"), 2, "not a port"),
                  (("play", README, "--speed", "-1"), 2, "not a factor"),
                  (("topics", "--json", "x"), 2, "all topics"),
-                 (("probes",), 2, ""), (("probes", "/nowhere"), 1, "No such file")]
+                 (("probes",), 2, ""), (("probes", "/nowhere"), 1, "No such file"),
+                 (("keygen",), 2, "wants one name"), (("keygen", "a", "b"), 2, "wants one name"),
+                 (("keygen", "--force"), 2, "Try `coretap keygen --help`"),
+                 (("keygen", "/nowhere/key"), 1, "/nowhere/key.key: No such file"),
+                 (("keygen", only_public), 1, "only.pub: exists already"),
+                 (("tail", "--curve-server", README, "--curve-secret", README), 2, "has no key of 40"),
+                 (("tail", "--curve-server", "/nowhere", "--curve-secret", README), 2, "/nowhere: No such file")]
         for args, code, text in cases:
             with self.subTest(args=args):
                 result = coretap(*args)
                 self.assertEqual(result.returncode, code, result.stderr)
                 self.assertIn(text, result.stderr)
-                self.assertNotIn("Sanitizer", result.stderr)
 
     def test_since_forms(self):
         """Nobody listens there: what counts is that the time is taken."""
@@ -174,7 +191,7 @@ class Usage(CommandCase):
 
     def test_doctor_as_nobody(self):
         need_root()
-        shutil.copy(tool("coretap", False), self.path("coretap"))
+        shutil.copy(tool("coretap"), self.path("coretap"))
         os.chmod(self.directory, 0o755)
         result = subprocess.run([self.path("coretap"), "doctor"], capture_output=True, text=True,
                                 user=NOBODY, group=NOBODY, extra_groups=[])
@@ -205,6 +222,37 @@ class Usage(CommandCase):
 
 
 class Streams(CommandCase):
+    def test_evictions_as_text(self):
+        """What a person reads: each list, its conflicts where they happened, in the numbers of the wire."""
+        bridge = self.bridge()
+        shown = self.run_command("evictions", "--text", "--early", *self.address)
+        with Subscriber(bridge, topics=("block.", "node."), sockets=("low",)) as sub:
+            sub.wait_status()
+            time.sleep(3)  # that one has joined too
+            with FakeNode("blocks", 4, 1200, "--unseen", 2, "--conflicts", 3, "--reorg", 2, "--repeat", "--wait") as node:
+                node.finish()
+            wait_until(lambda: sub.of("node.exited"), 20, "the lists")
+            lists = sub.of("block.evictions")
+        expected = []
+        for block in lists:
+            conflicts = block["conflicts"]
+            words = [f"{len(block['txids']):,} evicted"]
+            words += [f"{len(conflicts['txids'])} in conflict"] if conflicts["txids"] else []
+            words += [f"{block['unseen']:,} unseen"]
+            words += [f"reorg of {block['reorg']}"] if block["reorg"] else []
+            words += ["connected before"] if block["repeat"] else []
+            words += ["complete" if block["complete"] else "not complete" if block["final"] else "not final yet"]
+            expected.append(f"block {block['height']} {block['hash'].hex()}  {', '.join(words)}")
+            lines = [f"  {t.hex()}  {v:9d} vB  {f:9d} sat" for t, f, v in
+                     zip(block["txids"], block["fees"], block["vsizes"])]
+            for i, (after, t, f, v) in enumerate(zip(conflicts["after"], conflicts["txids"], conflicts["fees"],
+                                                     conflicts["vsizes"])):
+                lines.insert(after + i, f"  {t.hex()}  {v:9d} vB  {f:9d} sat  conflict")
+            expected += lines
+        self.assertTrue(any(b["repeat"] for b in lists) and any(b["reorg"] for b in lists))
+        self.assertEqual(shown.stop(), 0, shown.log())
+        self.assertEqual(shown.lines(), expected, shown.log())
+
     def test_tail_evictions_terminal_and_pipe(self):
         self.bridge()
         txs = 200
@@ -455,6 +503,46 @@ class Recordings(CommandCase):
         result = coretap("play", recording, "--fast", "--port", port)
         self.assertEqual((result.returncode, "no messages in it" in result.stderr), (1, True))
 
+    def test_played_history(self):
+        """Replay of what was played answers as coretapd's does."""
+        recording, events = self.record()
+        port = free_port()
+        player = self.run_command("play", recording, "--fast", "--stay", "--port", port)
+        context = zmq.Context()
+        self.addCleanup(context.destroy, 0)
+        replay = Replay(context, f"tcp://127.0.0.1:{port + 2}", 5000)
+        self.addCleanup(replay.close)
+        wait_until(lambda: sum(replay.ask(op="hello")[0]["runs"][0]["topics"].values()) >= len(events), 20, "all is played")
+        hello, _ = replay.ask(op="hello")
+        run, (ranges,) = hello["run"], hello["runs"]
+        self.assertEqual((ranges["run"], hello["node"][-5:], hello["endpoints"]["replay"]),
+                         (run, "-play", [f"tcp://127.0.0.1:{port + 2}"]))
+        topics = {e["topic"] for e in replay.ask(op="catalogue")[0]["events"]}
+        self.assertLessEqual(set(ranges["topics"]), topics)
+        told = {}
+        for name in ("low", "high"):
+            after, n, seq = 0, 0, {}
+            while after is not None:
+                header, messages = replay.ask(op="replay", socket=name, run=run, after=after)
+                for topic, body in messages:
+                    body = msgpack.unpackb(body)
+                    self.assertEqual(body["n"], n + 1)
+                    self.assertEqual(body["seq"], seq.get(topic, 0) + 1)
+                    n += len(body["events"])
+                    seq[topic] = body["seq"] + body.get("lost", 0) + len(body["events"]) - 1
+                after = header["next"]
+            self.assertEqual((ranges[name]["first"], ranges[name]["last"]), (1, n))
+            told.update(seq)
+        self.assertEqual(told, ranges["topics"])
+        _, some = replay.ask(op="replay", socket="low", run=run, after=ranges["low"]["last"] - 1)
+        self.assertEqual(len(some), 1)
+        for why, request in (("v must be 1", {"op": "hello", "v": 2}), ("unknown op", {"op": "none"}),
+                             ("socket", {"op": "replay", "socket": "middle", "run": run, "after": 0}),
+                             ("run", {"op": "replay", "socket": "low", "run": run + 1, "after": 0})):
+            with self.assertRaisesRegex(Refused, why):
+                replay.ask(**request)
+        self.assertEqual(player.stop(), 0, player.log())
+
     def test_frames_as_they_were(self):
         """Byte for byte, by the format's own words."""
         self.bridge()
@@ -566,7 +654,7 @@ class Readme(CommandCase):
             file.write(example)
         subprocess.run([os.environ.get("CC", "gcc"), "-Wall", "-Wextra", "-Werror",
                         f"-I{ROOT}/clients/c", self.path("evictions.c"),
-                        os.path.join(PLAIN, "libcoretap.a"), "-lzmq", "-o", self.path("evictions")],
+                        *library(), "-o", self.path("evictions")],
                        check=True)
         self.assertLess(len(example.splitlines()), 30)
 

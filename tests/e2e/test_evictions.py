@@ -224,8 +224,7 @@ class Evictions(TestCase):
 
     def test_flood_does_not_hold_up_the_list(self):
         sub, truth = self.blocks(3, 1000, "--unseen", 1, "--flood", 1, "--pause-at", 500,
-                                 "--pause-ms", 700, bridge_args=("--ring-high", "256M"),
-                                 sanitized=False)
+                                 "--pause-ms", 700, bridge_args=("--ring-high", "256M"))
         self.assertTrue(self.check_all(sub, truth))
 
     def test_reorganisation_and_repeat(self):

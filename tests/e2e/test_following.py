@@ -13,7 +13,7 @@ import tempfile
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
-from harness import (FAKE_NODE, ROOT, Bridge, FakeNode, Subscriber, TestCase, main, need_root,
+from harness import (FAKE_NODE, ROOT, Bridge, FakeNode, Subscriber, TestCase, free_port, go, main, need_root,
                      semaphores, tool, wait_until)
 
 NO_TRACEPOINTS = 3
@@ -108,8 +108,8 @@ class TwoNodes(Case):
                     self.assertEqual(semaphores(two.pid, binary), raised)
                     sub_one.wait_status()
                     sub_two.wait_status()
-                    one.process.send_signal(signal.SIGUSR1)
-                    two.process.send_signal(signal.SIGUSR1)
+                    one.go()
+                    two.go()
                     for sub, node in ((sub_one, one), (sub_two, two)):
                         sub.wait_count("mempool.removed", 3000)
                         wait_until(lambda: sub.status("low")["counters"]["mempool.removed"]["fired"]
@@ -171,7 +171,7 @@ class Files(Case):
             self.write(pid_file, node.pid)
             with Bridge(option, value, binary=None) as bridge, Subscriber(bridge) as sub:
                 sub.wait_status()
-                node.process.send_signal(signal.SIGUSR1)
+                node.go()
                 for k in range(len(binaries)):
                     with node:
                         count += 500
@@ -213,7 +213,7 @@ class Files(Case):
             self.write(pid_file, node.pid)
             with Bridge("--pid-file", pid_file, binary=None) as bridge, Subscriber(bridge) as sub:
                 sub.wait_status()
-                node.process.send_signal(signal.SIGUSR1)
+                node.go()
                 sub.wait_count("mempool.removed", 100)
                 node.kill()
                 wait_until(lambda: sub.of("node.exited"), 5, "node.exited")
@@ -289,13 +289,47 @@ class RecycledNumber(Case):
             self.check_lives(sub, node.pid, node.pid)
             self.check_account(sub, {"mempool.removed": 500})
 
+    def test_while_no_bridge_runs(self):
+        """What stays attached went on without a coretapd, the node died, and another program has its
+        number; and again, with the node itself: the successor follows no stranger, and tells of
+        each life."""
+        binary, label, port = self.binary(), f"n{os.getpid()}-{free_port()}", free_port()
+        args = {"binary": binary, "name": label, "port": port}
+        self.addCleanup(shutil.rmtree, f"/run/coretap/{label}", True)
+        self.addCleanup(subprocess.run, [tool("coretapd"), "--detach", "--name", label],
+                        stderr=subprocess.DEVNULL)
+        lives = []
+        with Bridge("--keep-attached", keep=True, **args) as first, Subscriber(first) as sub:
+            sub.wait_status()
+            for other in (["/bin/sleep", "60"], [binary, "burst", "300", "--wait", "--hold"]):
+                with FakeNode("burst", 200, "--wait", "--hold", binary=binary) as node:
+                    before = sub.count.get("mempool.removed", 0)
+                    sub.wait_count("mempool.removed", before + 200)
+                    first.kill()
+                    node.kill()
+                again = spawn_as(node.pid, *other)
+                try:
+                    first = Bridge("--keep-attached", keep=True, **args)
+                    self.addCleanup(first.__exit__, None)
+                    if other[0] == binary:
+                        sub.wait_count("mempool.removed", before + 500)
+                    wait_until(lambda: len(of_pid(sub, node.pid, "node.exited")) == 1, 5, "node.exited")
+                    wait_until(lambda: "pid" in sub.status("low") and sub.status("low")["pid"] ==
+                               (again if other[0] == binary else None), 5, "what is followed")
+                finally:
+                    end(again)
+                lives += [node.pid]
+            wait_until(lambda: len(of_pid(sub, node.pid, "node.exited")) == 2, 5, "the second one's end")
+            self.check_lives(sub, *lives, lives[-1])
+            self.check_account(sub, {"mempool.removed": 700})
+
     def test_by_number(self):
         """--pid means one process, not its number."""
         binary = self.binary()
         with FakeNode("burst", 200, "--wait-signal", "--hold", binary=binary) as node:
             with Bridge("--pid", node.pid, binary=None) as bridge, Subscriber(bridge) as sub:
                 sub.wait_status()
-                node.process.send_signal(signal.SIGUSR1)
+                node.go()
                 sub.wait_count("mempool.removed", 200)
                 bridge.send(signal.SIGSTOP)
                 node.kill()
@@ -333,7 +367,7 @@ class Paths(Case):
             sub.wait_status()
             if old:
                 with old:
-                    old.process.send_signal(signal.SIGUSR1)
+                    old.go()
                     wait_until(lambda: sub.count.get("mempool.removed"), what="events")
                     switch("30")
                     sub.wait_count("mempool.removed", 1000)
@@ -376,7 +410,7 @@ class Paths(Case):
                       binary=binary) as node, \
                 Bridge(binary=binary) as bridge, Subscriber(bridge) as sub:
             sub.wait_status()
-            node.process.send_signal(signal.SIGUSR1)
+            node.go()
             wait_until(lambda: sub.count.get("mempool.removed"), what="events")
             os.unlink(binary)
             sub.wait_count("mempool.removed", 2000)
@@ -453,7 +487,7 @@ class Containers(Case):
                 with node, Bridge(selector, pid if selector == "--pid" else path,
                                   binary=None) as bridge, Subscriber(bridge) as sub:
                     sub.wait_status()
-                    os.kill(pid, signal.SIGUSR1)
+                    go(pid)
                     sub.wait_count("mempool.removed", 1000)
                     self.assertEqual({e.pid for e in sub.events}, {pid})
                     node.kill()
@@ -495,7 +529,7 @@ class Containers(Case):
             self.alone()
             with Bridge(binary=None) as bridge, Subscriber(bridge) as sub:
                 sub.wait_status()
-                os.kill(pid, signal.SIGUSR1)
+                go(pid)
                 sub.wait_count("mempool.removed", 500)
                 node.kill()
                 pids = [pid]
@@ -516,7 +550,7 @@ class Containers(Case):
             self.alone()
             with Bridge(binary=None) as bridge, Subscriber(bridge) as sub:
                 sub.wait_status()
-                node.process.send_signal(signal.SIGUSR1)
+                node.go()
                 sub.wait_count("mempool.removed", 300)
                 node.kill()
                 with FakeNode("burst", 300, "--wait", "--hold", binary=new) as late:
@@ -528,8 +562,8 @@ class Containers(Case):
 
 
 class Rounds(Case):
-    """Killed and restarted under load on both sockets: every firing accounted for, and credited to
-    the process that fired it."""
+    """Killed and restarted under load on both sockets, as fast as a node can fire, so with the plain
+    one: every firing accounted for, and credited to the process that fired it."""
 
     def ledger(self, book):
         """The program that wrote it can read it."""
@@ -617,7 +651,7 @@ class OneProcessor(Case):
         for without in ("", "multi", "sleepable", "dynptr"):
             args = ["--without", without] if without else []
             with self.subTest(without=without), \
-                    Bridge("--payload", "full", *args, binary=self.binary(), sanitized=False) \
+                    Bridge("--payload", "full", *args, binary=self.binary()) \
                     as bridge, Subscriber(bridge) as sub:
                 sub.wait_status()
                 with FakeNode("burst", 8000, "--probe", "message", "--size", 4000, "--threads", 4,
@@ -638,11 +672,10 @@ class OneProcessor(Case):
             for node in nodes:
                 wait_until(lambda: os.stat(f"/proc/{node.pid}/exe").st_ino ==
                            os.stat(binary).st_ino, 5, "the node")
-                bridges.append(Bridge("--payload", "full", "--pid", node.pid, binary=None,
-                                      sanitized=False))
+                bridges.append(Bridge("--payload", "full", "--pid", node.pid, binary=None))
                 subs.append(Subscriber(bridges[-1]).wait_status())
             for node in nodes:
-                node.process.send_signal(signal.SIGUSR1)
+                node.go()
             for sub, node in zip(subs, nodes):
                 sub.wait_count("net.inbound_message", 1500)
                 self.assertEqual({e.pid for e in sub.events}, {node.pid})

@@ -436,6 +436,17 @@ class Replaced(Run):
     after = Kept.after
 
 
+class Single(Run):
+    """A perf event and a link for each site, as on kernels without uprobe_multi. Each takes long to be
+    detached: a few sites are like all."""
+    args = ("--without", "multi", "--only", "mempool.*")
+    classes = ("bpf", "libbpf", "alloc")
+
+    def work(self):
+        self.fire("burst", "50", "--wait")
+        self.fetch()
+
+
 class Guarded(Run):
     """Another user in the end, keys, a configuration file, declared tracepoints."""
     args = ("--config", "{directory}/config", "--user", "nobody")
@@ -468,7 +479,7 @@ class Guarded(Run):
         super().subscribe()
 
 
-SCENARIOS = {c.__name__.lower(): c for c in (Plain, Kept, Replaced, Guarded)}
+SCENARIOS = {c.__name__.lower(): c for c in (Plain, Kept, Replaced, Single, Guarded)}
 
 
 class Injection(TestCase):
@@ -582,6 +593,9 @@ class Injection(TestCase):
 
     def test_replaced(self):
         self.run_scenario("replaced")
+
+    def test_single(self):
+        self.run_scenario("single")
 
     def test_guarded(self):
         self.run_scenario("guarded")

@@ -4,6 +4,7 @@ import os
 import random
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
@@ -12,7 +13,8 @@ import msgpack
 import zmq
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
-from harness import Bridge, FakeNode, Subscriber, TestCase, free_port, main, need_root, wait_until
+from harness import (FAKE_NODE, Bridge, FakeNode, Subscriber, TestCase, free_port, main, need_root,
+                     tool, wait_until)
 from replay import CompleteSubscriber, Refused, Replay
 
 EVENTS = 20000
@@ -118,6 +120,59 @@ class Disk(JournalCase):
                                      said="6 MiB for low and 2 MiB for high")
         self.assertEqual(len(held), EVENTS + 2)
 
+    def test_smaller_one_is_kept(self):
+        """Made smaller for want of room, and the room has become less: the next start goes on with it."""
+        self.tmpfs("size=10m")
+        args = ("--journal-low", "24M", "--journal-high", "8M", "--keep-attached")
+        with self.start(*args) as bridge:
+            sub = self.subscribe(bridge)
+            self.burst(sub)
+            self.assertEqual(bridge.stop(), 0)
+        self.addCleanup(subprocess.run, [tool("coretapd"), "--detach", "--name", self.label], stderr=subprocess.DEVNULL)
+        with open(os.path.join(self.journal, "others"), "wb") as f:
+            f.write(bytes(1 << 20))
+        with self.start(*args) as bridge:
+            self.assertIn("going on where the last", bridge.log())
+            self.assertIn("6 MiB for low and 2 MiB for high", bridge.log())
+            self.assertGreaterEqual(len(self.held(self.replay(), sub.runs[0])), EVENTS)
+            self.assertEqual(bridge.stop(), 0)
+
+    def test_limit_of_file_sizes(self):
+        self.assertEqual(self.check_publishing(said="File too large", prefix=("prlimit", "--fsize=1048576")), [])
+
+    def test_kept_whatever_its_size(self):
+        """Made smaller than asked for, asked for smaller, asked for larger: what it holds stays, and
+        numbers go on."""
+        self.tmpfs("size=10m")
+        self.addCleanup(subprocess.run, [tool("coretapd"), "--detach", "--name", self.label],
+                        stderr=subprocess.DEVNULL)
+        events = 0
+        for low, high, state in (("24M", "8M", "degraded"), ("24M", "8M", "degraded"),
+                                 ("2M", "2M", "ok"), ("4M", "2M", "ok")):
+            with self.start("--journal-low", low, "--journal-high", high,
+                            "--keep-attached") as bridge:
+                sub = self.subscribe(bridge)
+                self.assertEqual(sub.status("low")["replay"], state)
+                self.assertEqual("going on where" in bridge.log(), events > 0)
+                self.burst(sub, 1000)
+                events += 1002
+                wait_until(lambda: sub.status("low")["n"] == events, 5)
+                self.assertEqual(self.held(self.replay(), sub.runs[0]),
+                                 list(range(1, events + 1)))
+                self.assertEqual(bridge.stop(), 0)
+
+    def test_of_another_coretapd(self):
+        with self.start() as bridge:
+            sub = self.subscribe(bridge)
+            other = subprocess.run(
+                [tool("coretapd"), "--binary", FAKE_NODE, "--name", f"{self.label}-b", "--port",
+                 "none", "--journal", self.journal], stderr=subprocess.PIPE, text=True)
+            self.addCleanup(shutil.rmtree, f"/run/coretap/{self.label}-b", ignore_errors=True)
+            self.assertEqual(other.returncode, 5)
+            self.assertIn("another coretapd uses it", other.stderr)
+            self.burst(sub)
+            self.assertEqual(len(self.held(self.replay(), sub.runs[0])), EVENTS + 2)
+
     def test_fills_up_while_it_runs(self):
         """The journal's room is taken at the start: a disk that fills up later is no matter."""
         self.tmpfs("size=40m")
@@ -164,7 +219,7 @@ class Content(JournalCase):
     def files(self):
         """The journal's data, whatever its name is."""
         return [os.path.join(self.journal, f) for f in os.listdir(self.journal)
-                if os.path.getsize(os.path.join(self.journal, f)) > 4096]
+                if os.lstat(os.path.join(self.journal, f)).st_size > 4096]
 
     def fill(self):
         with self.start() as bridge:
@@ -207,7 +262,13 @@ class Content(JournalCase):
         def noise_behind_the_head(f, size):
             f.seek(8192)
             f.write(noise_of(chance, size - 8192))
-        for damage in (None, noise_behind_the_head):
+
+        def pages_that_lead_astray(f, size):
+            """Each a leaf with one entry, which as a list of free pages goes far beyond the file."""
+            page = struct.pack("<QHHHHH46xHHHHQQ", 0, 0, 2, 18, 64, 64, 8, 0, 0, 8, 1, 1 << 24).ljust(4096, b"\0")
+            f.seek(8192)
+            f.write(page * (size // 4096 - 2))
+        for damage in (None, noise_behind_the_head, pages_that_lead_astray):
             run = self.fill()
             if damage:
                 self.damage(damage)
@@ -278,18 +339,18 @@ class Content(JournalCase):
 
 class Bounds(JournalCase):
     def test_a_flood_in_high_does_not_age_low(self):
-        with self.start("--journal-low", "4M", "--journal-high", "2M", sanitized=False) as bridge:
+        with self.start("--journal-low", "4M", "--journal-high", "2M") as bridge:
             sub = self.subscribe(bridge)
             self.burst(sub, 10000)
             self.burst(sub, 300000, "--probe", "utxo")
-            wait_until(lambda: sub.status("high")["held"] > 100000, 5, "high ages")
+            wait_until(lambda: sub.status("high")["held"] > 100000 and sub.status("high")["n"] == 300000, 5, "high ages")
             self.assertEqual(sub.status("low")["held"], 1)
             replay, run = self.replay(), sub.runs[0]
             self.assertEqual(self.held(replay, run)[:10000], list(range(1, 10001)))
             high = self.held(replay, run, "high")
             self.assertEqual((high[0], high[-1]), (sub.status("high")["held"], 300000))
             self.assertEqual(high, list(range(high[0], 300001)))
-            size = sum(os.stat(os.path.join(self.journal, f)).st_blocks * 512
+            size = sum(os.lstat(os.path.join(self.journal, f)).st_blocks * 512
                        for f in os.listdir(self.journal))
             self.assertLessEqual(size, (6 << 20) + (64 << 10))
 

@@ -136,7 +136,7 @@ class Loss(TestCase):
             self.assertEqual({name for name, *_ in sub.losses}, {"high"})
 
     def test_a_flood_costs_the_other_socket_nothing(self):
-        with Bridge("--ring-high", PAGE, sanitized=False) as bridge, \
+        with Bridge("--ring-high", PAGE) as bridge, \
                 Subscriber(bridge, keep=False) as sub:
             sub.wait_status()
             with FakeNode("burst", 50000, "--flood", 2, "--wait") as node:

@@ -10,6 +10,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 
@@ -62,9 +63,9 @@ class Nats(TestCase):
         need_nats()
 
     def enter(self, context):
-        context.__enter__()
+        entered = context.__enter__()
         self.addCleanup(context.__exit__, None, None, None)
-        return context
+        return entered
 
     def check_whole(self, cluster, ledgers):
         """Each firing of each node is in the stream, once, in order, and nothing else."""
@@ -144,7 +145,7 @@ class Nats(TestCase):
         """While no server can be reached the journal holds: nothing is lost, nothing comes twice."""
         cluster, bridge, forwarder = self.one(bridge_args=("--journal-low", "192M", "--journal-high", "16M"))
         node = self.burst(10**9, "--rate", RATE // 4)
-        time.sleep(1)
+        wait_until(lambda: any(count for count, _ in cluster.stream().values()), what="the first messages")
         cluster.kill(0)
         time.sleep(OUTAGE)
         cluster.start(0)
@@ -314,6 +315,44 @@ class Nats(TestCase):
                 forwarder.wait_log("publishing after sequence 0")
                 self.assertEqual(forwarder.stop(), 0)
 
+    def test_keys(self):
+        """A bridge that wants keys."""
+        directory = self.enter(Cluster()).directory
+        server, alice = (os.path.join(directory, name) for name in ("server", "alice"))
+        for name in (server, alice):
+            subprocess.run([tool("coretap"), "keygen", name], check=True, stdout=subprocess.DEVNULL)
+        keys = ("--curve-server", server + ".pub", "--curve-secret", alice + ".key")
+        cluster, bridge, forwarder = self.one(*keys, bridge_args=(
+            "--curve-secret", server + ".key", "--curve-clients", alice + ".pub"))
+        forwarder.wait_log("publishing after sequence 0")
+        fired = self.burst(1000).finish()
+        wait_forwarded(cluster, bridge.name, fired)
+        self.assertEqual(forwarder.stop(), 0)
+        self.check_whole(cluster, {bridge.name: fired})
+
+    def test_refused(self):
+        """What cannot be meant ends it with one line that names it, before any server is asked."""
+        directory = self.enter(tempfile.TemporaryDirectory())
+        key = os.path.join(directory, "key")
+        subprocess.run([tool("coretap"), "keygen", key], check=True, stdout=subprocess.DEVNULL)
+        for words, why in (("forward x", "x: not an option"), ("forward --memory x", "--memory x: not a number"),
+                           ("forward --memory 0", "--memory 0: not a number"), ("forward --window 2M", "--window 2M"),
+                           ("forward --takeover x", "--takeover"), ("forward --status x", "--status"),
+                           ("forward --report x", "--report"), ("forward --address nowhere", "nowhere"),
+                           (f"forward --curve-server {key}.pub", "belong together"),
+                           ("forward --curve-secret /nowhere", "/nowhere: No such file"),
+                           ("setup x", "x: not an option"), ("setup --replicas 6", "--replicas 6: from 1 to 5"),
+                           ("setup --discard all", "--discard"), ("setup --storage tape", "--storage"),
+                           ("setup --max-bytes x", "--max-bytes"), ("setup --max-message 3G", "--max-message"),
+                           ("setup --max-age x", "--max-age"), ("setup --duplicate-window x", "--duplicate-window"),
+                           ("setup --node a.b", "a.b"), ("setup --node a --from b", "exclude each other"),
+                           ("tail a/b", "a/b: not a topic"), ("tail --count 0", "not a number above 0"),
+                           ("nothing", "no command nothing")):
+            with self.subTest(words):
+                done = subprocess.run([tool("coretap-nats"), *words.split()], capture_output=True, text=True, timeout=60)
+                self.assertEqual(done.returncode, 2, done.stderr)
+                self.assertIn(why, done.stderr.splitlines()[0])
+
     def test_everything_is_killed(self):
         """Three servers, three replicas, two nodes; kill -9 of each server, of the forwarder, and of
         a bridge, over and over."""
@@ -321,16 +360,16 @@ class Nats(TestCase):
         binaries = [private_copy(), private_copy()]
         cluster = self.enter(Cluster(3))
         setup(cluster, "--replicas", "3", "--max-age", "1h")
-        bridges = [Bridge(*args, binary=b, name=f"nats{os.getpid()}-{i}", sanitized=False, keep=True)
+        bridges = [Bridge(*args, binary=b, name=f"nats{os.getpid()}-{i}", keep=True)
                    for i, b in enumerate(binaries)]
         for bridge, binary in zip(bridges, binaries):
-            self.addCleanup(subprocess.run, [tool("coretapd", False), "--detach", "--name", bridge.name,
+            self.addCleanup(subprocess.run, [tool("coretapd"), "--detach", "--name", bridge.name,
                                              "--binary", binary], stderr=subprocess.DEVNULL)
         nodes = [self.enter(FakeNode("burst", 10**9, "--rate", RATE, "--wait", "--start-delay", 300,
                                      binary=b)) for b in binaries]
-        forwarder = Forwarder(cluster, *bridges, sanitized=False)
+        forwarder = Forwarder(cluster, *bridges)
         chance, end, kills = random.Random(1), time.monotonic() + SECONDS, 0
-        while time.monotonic() < end:
+        while time.monotonic() < end or kills < 6:
             victim = kills % 6
             time.sleep(chance.uniform(0.5, 2))
             if victim in (0, 2, 4):
@@ -342,11 +381,11 @@ class Nats(TestCase):
                 bridges[0].kill()
                 time.sleep(chance.uniform(0, 0.5))
                 bridges[0] = Bridge(*args, binary=binaries[0], name=bridges[0].name, port=bridges[0].port,
-                                    sanitized=False, keep=True)
+                                    keep=True)
             else:
                 forwarder.kill()
                 time.sleep(chance.uniform(0, 0.5))
-                forwarder = Forwarder(cluster, *bridges, sanitized=False)
+                forwarder = Forwarder(cluster, *bridges)
             kills += 1
         self.enter(forwarder)
         ledgers = {b.name: n.stop() for b, n in zip(bridges, nodes)}
@@ -356,7 +395,6 @@ class Nats(TestCase):
         caught_up = time.monotonic() - begin
         self.assertEqual(forwarder.stop(), 0)
         account = self.check_whole(cluster, ledgers)
-        self.assertGreaterEqual(kills, 6)
         wait_until(lambda: len(set(cluster.stream().values())) == 1 and len(cluster.stream()) == 3, 60,
                    "all replicas alike")
         for bridge in bridges:

@@ -247,6 +247,7 @@ class Service(TestCase):
         make("uninstall")
         left = {p for p in self.files() - self.before if os.path.isfile(machine.path(p)) and not p.startswith("/run/")}
         self.assertEqual(left - {"/usr/local/bin/bitcoind"}, {"/etc/coretap/coretap.conf"})
+        self.assertFalse(os.path.exists(machine.path("/usr/local/share/coretap")))
 
     def test_restart_goes_on(self):
         self.install()

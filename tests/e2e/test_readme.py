@@ -30,7 +30,7 @@ class Readme(TestCase):
         code = re.search(r"```python\n(.*?)```", TEXT, re.S).group(1)
         self.assertEqual(len(code.splitlines()), 10)
         with tempfile.TemporaryDirectory() as d, \
-                Bridge(port=DEFAULT_PORT, sanitized=False), \
+                Bridge(port=DEFAULT_PORT), \
                 subprocess.Popen(["/usr/bin/python3", "-u", "-c", code], stdout=subprocess.PIPE,
                                  text=True) as subscriber:
             time.sleep(1)
@@ -48,7 +48,7 @@ class Readme(TestCase):
         self.assertEqual(printed, expected)
 
     def test_commands(self):
-        """Each command line is one that the program takes."""
+        """Each command line is one that the program takes; as it stands there, so the plain one."""
         ours = [c for c in COMMANDS if "build/coretap" in c]
         self.assertGreater(len(ours), 8)
         with FakeNode("run", "--seconds", 60) as node:

@@ -383,7 +383,7 @@ class Readers(ReplayCase):
         return sub.runs[0]
 
     def test_one_that_never_reads(self):
-        """It costs less than 10 MiB, and others are served."""
+        """It costs less than 10 MiB, which is of the plain one, and others are served."""
         with Bridge("--journal-low", "64M", sanitized=False) as bridge, \
                 Subscriber(bridge, keep=False) as sub:
             sub.wait_status()
@@ -408,7 +408,7 @@ class Readers(ReplayCase):
 
     def test_many_clients(self):
         """Fifty at once, all the way through; each gets all of it."""
-        with Bridge("--journal-low", "64M", sanitized=False) as bridge, \
+        with Bridge("--journal-low", "64M") as bridge, \
                 Subscriber(bridge, keep=False) as sub:
             sub.wait_status()
             run = self.fill(bridge, sub, 50000)
@@ -429,7 +429,7 @@ class Readers(ReplayCase):
 
     def test_the_live_stream_goes_on(self):
         """Clients read history without a pause while 50,000 events a second pass, and reach a
-        subscriber all the same."""
+        subscriber all the same, in time that is measured, so the plain one."""
         with Bridge("--journal-low", "64M", "--journal-high", "64M", sanitized=False) as bridge, \
                 Subscriber(bridge, keep=False) as sub:
             sub.wait_status()

@@ -84,6 +84,8 @@ class Account:
 
 
 class ResumeCase(TestCase):
+    plain = False  # True: how many kills, or commits, there are in some time matters; not sanitized then
+
     def setUp(self):
         need_root()
         self.directory = tempfile.mkdtemp(prefix="coretap-test-")
@@ -102,11 +104,11 @@ class ResumeCase(TestCase):
             if bridge.process.poll() is None:
                 bridge.kill()
             bridge.errors.close()
-        subprocess.run([tool("coretapd", False), "--detach", "--name", self.label,
+        subprocess.run([tool("coretapd"), "--detach", "--name", self.label,
                         "--binary", self.binary], stderr=subprocess.DEVNULL)
         shutil.rmtree(f"/run/coretap/{self.label}", ignore_errors=True)
 
-    def start(self, *args, ready=True, keep=True, killer=None, binary=None, sanitized=False, prefix=()):
+    def start(self, *args, ready=True, keep=True, killer=None, binary=None, prefix=()):
         env = {"LD_PRELOAD": self.shim, "KILLER": killer, "KILLER_WHEN": self.when} if killer else {}
         # Killed this often, a bridge seldom lives long enough to answer: history for half a minute.
         if not any(str(a).startswith("--journal") for a in args):
@@ -115,8 +117,8 @@ class ResumeCase(TestCase):
         if not any(str(a).startswith("--ring") for a in args):
             args = ("--ring-low", "256M", "--ring-high", "256M", *args)
         bridge = Bridge(*(["--keep-attached"] if keep else []), *args, port=self.port, name=self.label,
-                        binary=self.binary if binary is None else binary, sanitized=sanitized, ready=ready, env=env,
-                        keep=True, prefix=prefix)
+                        binary=self.binary if binary is None else binary, sanitized=not (self.plain or killer),
+                        ready=ready, env=env, keep=True, prefix=prefix)
         self.bridges.append(bridge)
         return bridge
 
@@ -162,6 +164,8 @@ class ResumeCase(TestCase):
 
 
 class KillAtRandom(ResumeCase):
+    plain = True
+
     def kill_and_restart(self, bridge, kills, chance):
         """Kills at any moment, the start included, and restarts at once."""
         resumed = 0
@@ -206,6 +210,8 @@ class KillAtRandom(ResumeCase):
 
 
 class KillAtAPlace(ResumeCase):
+    plain = True
+
     def kill_at(self, place, rounds=ROUNDS):
         account, chance = Account(), random.Random(3)
         bridge = self.start()
@@ -232,6 +238,7 @@ class KillAtAPlace(ResumeCase):
 
 
 class KillInABlock(ResumeCase):
+    plain = True
     TXS = 3000
 
     def test_block_evictions_are_complete(self):
@@ -282,7 +289,6 @@ class KillInABlock(ResumeCase):
                 now = account.count["mempool.removed"] // 995
                 wait_until(lambda: account.count["mempool.removed"] >= (now + 1) * 995, 10, "block")
             fired = node.stop()
-        self.assertGreater(min(killed), 0)
         self.check_whole(sub, account, fired)
         wait_until(lambda: sum(e["final"] for e in account.lists) >= 2, 10, "the lists")
         final = [e for e in account.lists if e["final"]]
@@ -328,7 +334,7 @@ class KillAndChange(ResumeCase):
         with self.burst(1000, "--wait-signal", "--hold") as first:
             bridge = self.start("--pid", first.pid, binary="")
             self.subscribe(account)
-            first.process.send_signal(signal.SIGUSR1)
+            first.go()
             wait_until(lambda: account.count["mempool.removed"] == 1000, 10, "events")
             bridge.kill()
         for _ in range(2):  # whatever the first start makes of it, the second must do
@@ -338,7 +344,7 @@ class KillAndChange(ResumeCase):
                 wait_until(lambda: "attached (" in bridge.log() or bridge.process.poll() is not None, 20)
                 time.sleep(0.5)
                 self.assertIsNone(bridge.process.poll(), bridge.log())
-                second.process.send_signal(signal.SIGUSR1)
+                second.go()
                 wait_until(lambda: account.count["mempool.removed"] == before + 1000, 5,
                            "the second node's events")
                 bridge.kill()
@@ -483,7 +489,7 @@ class KillAndChange(ResumeCase):
 
     def test_sigterm_and_start_go_on(self):
         account = Account()
-        bridge = self.start(sanitized=True)
+        bridge = self.start()
         sub = self.subscribe(account)
         with self.burst(100000000) as node:
             for _ in range(5):
@@ -491,7 +497,7 @@ class KillAndChange(ResumeCase):
                 self.assertEqual(bridge.stop(), 0)
                 self.assertIn("left attached", bridge.log())
                 time.sleep(0.1)
-                bridge = self.start(sanitized=True)
+                bridge = self.start()
                 self.assertTrue(self.resumed(bridge), bridge.log())
             fired = node.stop()
         self.check_whole(sub, account, fired)
@@ -580,6 +586,8 @@ int mkdir(const char *path, mode_t mode)
                 wait_until(lambda: not any(semaphores(node.pid, self.binary).values()), 10,
                            "semaphores at 0")
                 self.assertFalse(os.path.exists(f"{PINS}/{self.label}"))
+                # The lock remembers the last run; the journal is memory that nobody will read.
+                self.assertEqual(os.listdir(f"/run/coretap/{self.label}"), ["lock"])
         done = subprocess.run([tool("coretapd"), "--detach", "--name", self.label],
                               capture_output=True, text=True)
         self.assertEqual((done.returncode, "nothing was left" in done.stderr), (0, True), done)

@@ -21,8 +21,9 @@ import zmq
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
 from harness import (FAKE_NODE, ROOT, Bridge, FakeNode, Subscriber, TestCase, bpf_alive, free_port, main, need_node,
-                     need_root, tool, wait_until)
+                     need_root, not_under_tsan, tool, wait_until)
 
+TSAN = "its own thread keeps the user and the capabilities that coretapd gives up"
 PYTHON_CLIENT, JAVASCRIPT_CLIENT = (os.path.join(ROOT, "clients", name) for name in ("python", "js"))
 sys.path.insert(0, PYTHON_CLIENT)
 import coretap
@@ -65,6 +66,7 @@ class User(Case):
             return dict(line.rstrip("\n").split(":\t", 1) for line in f if ":\t" in line)
 
     def test_what_is_left(self):
+        not_under_tsan(TSAN)
         uid = str(pwd.getpwnam(USER).pw_uid)
         with Bridge("--user", USER, binary=self.binary) as bridge:
             for task in os.listdir(f"/proc/{bridge.pid}/task"):
@@ -172,6 +174,7 @@ class User(Case):
             subprocess.run([tool("coretap"), "keygen", self.path(name)], check=True, stdout=subprocess.DEVNULL)
         clients = shutil.copy(self.path("alice.pub"), self.path("clients"))
         os.chmod(clients, 0o600)
+        not_under_tsan(TSAN)
         metrics = free_port()
         args = ("--keep-attached", "--metrics", f"127.0.0.1:{metrics}", "--curve-secret", self.path("server.key"),
                 "--curve-clients", clients)
@@ -283,7 +286,7 @@ class User(Case):
 
     def test_refusals(self):
         self.refused(USAGE, "--user", "no-such-user-here", says=("no-such-user-here",))
-        program = shutil.copy(tool("coretapd", sanitized=False), self.path("coretapd"))
+        program = shutil.copy(tool("coretapd"), self.path("coretapd"))
         done = subprocess.run(["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", program, "--user",
                                "root", "--binary", self.binary], stderr=subprocess.PIPE, text=True)
         self.assertEqual(done.returncode, PRIVILEGE, done.stderr)
@@ -296,7 +299,7 @@ class Missing(Case):
     def start(self, without=(), *args):
         """Exit code (None: it has attached) and what it said."""
         entry, name = pwd.getpwnam(USER), f"t{os.getpid()}-m"
-        program = shutil.copy(tool("coretapd", sanitized=False), self.path("coretapd"))
+        program = shutil.copy(tool("coretapd"), self.path("coretapd"))
         os.makedirs(f"/run/coretap/{name}", exist_ok=True)
         self.addCleanup(shutil.rmtree, f"/run/coretap/{name}", True)
         os.chown(f"/run/coretap/{name}", entry.pw_uid, entry.pw_gid)
@@ -550,7 +553,7 @@ class Curve(Case):
 
     def test_many_strangers(self):
         """Connections without a key, many at once: counted, and no event waits."""
-        with Bridge(*self.options(), binary=self.binary, sanitized=False) as bridge:
+        with Bridge(*self.options(), binary=self.binary) as bridge:
             s = self.connect(0, address=f"ipc:///run/coretap/{bridge.name}/low.sock")
             s.rcvhwm = 0
             self.assertTrue(s.poll(5000))

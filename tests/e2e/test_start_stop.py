@@ -196,7 +196,7 @@ class Privileges(Case):
     def refused(self, words, *prefix, preexec=None):
         """Told as one line that names what is missing."""
         binary, label = self.binary(), own_label()
-        program = shutil.copy(tool("coretapd", sanitized=False), self.path("coretapd"))
+        program = shutil.copy(tool("coretapd"), self.path("coretapd"))
         done = subprocess.run([*prefix, program, "--binary", binary, "--port", str(free_port()),
                                "--journal", "none", "--name", label], text=True, timeout=80,
                               stderr=subprocess.PIPE, preexec_fn=preexec)
@@ -263,6 +263,21 @@ class Privileges(Case):
                 fired = node.finish()
             sub.wait_ledger(fired)
             self.check_account(sub, fired)
+
+
+class Surroundings(Case):
+    def test_standard_files_closed(self):
+        """What is written there ends nowhere, and in no file of ours."""
+        binary, label = self.binary(), own_label()
+        self.addCleanup(forget, label)
+        process = subprocess.Popen(["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", tool("coretapd"), "--binary", binary, "--name",
+                                    label, "--port", str(free_port()), "--journal-low", "4M", "--journal-high", "4M"])
+        try:
+            wait_until(lambda: os.path.exists(f"/run/coretap/{label}/replay.sock"), 20)
+            self.assertEqual([os.readlink(f"/proc/{process.pid}/fd/{i}") for i in range(3)], ["/dev/null"] * 3)
+        finally:
+            process.terminate()
+        self.assertEqual(process.wait(80), 0)
 
 
 class Addresses(Case):
@@ -397,7 +412,7 @@ class Attaching(Case):
                     sub.wait_status()
                     self.assertEqual(sub.status("low")["pid"], node.pid)
                     if k:
-                        node.process.send_signal(signal.SIGUSR1)
+                        node.go()
                         sub.wait_count("mempool.removed", 10)
                         self.assertEqual(sub.events[-1].pid, node.pid)
 
@@ -595,7 +610,7 @@ class Ending(Case):
         self.assertEqual(sub.lost.get("mempool.removed", 0), 0)
         # The node fires every 50 us: the last event that arrived is not older than the signal.
         last = sub.of("mempool.removed")[-1]
-        self.assertGreater(last["time_us"], before * 1e6 - 5000)
+        self.assertGreater(last["time_us"], before * 1e6 - 200_000)
         indexes = [int.from_bytes(e["txid"][24:], "big") for e in sub.of("mempool.removed")]
         self.assertEqual(indexes, list(range(indexes[0], indexes[0] + len(indexes))))
 
@@ -606,7 +621,7 @@ class Ending(Case):
                   "s.recv(); print('ready', flush=True)\n"
                   "while True: s.recv()")
         binary = self.binary()
-        with Bridge(binary=binary, sanitized=False) as bridge:
+        with Bridge(binary=binary) as bridge:
             urls = [f"tcp://127.0.0.1:{bridge.port + k}" for k in (0, 1)]
             with subprocess.Popen([sys.executable, "-c", script, *urls],
                                   stdout=subprocess.PIPE) as reader:
@@ -639,7 +654,7 @@ class Ending(Case):
         binary = self.binary()
         with FakeNode("burst", 100_000_000, "--rate", 20000, "--wait", binary=binary) as node:
             for k in range(times):
-                with Bridge(*args, binary=binary, sanitized=k % 2 == 0) as bridge:
+                with Bridge(*args, binary=binary) as bridge:
                     self.assertTrue(self.traced(node.pid, binary, TRACED))
                     ids = bridge.bpf_ids()
                     time.sleep(0.02 * (k % 5))
@@ -658,7 +673,7 @@ class Ending(Case):
     def test_all_tracepoints_end_at_one_instant(self):
         """Perf links go one after the other, about 100 ms each; the gate closes before the first."""
         binary = self.binary()
-        with Bridge("--without", "multi", binary=binary, sanitized=False) as bridge, \
+        with Bridge("--without", "multi", binary=binary) as bridge, \
                 Subscriber(bridge) as sub:
             self.assertGreater(len([i for i in bridge.bpf_ids() if i[0] == "link"]), 15)
             sub.wait_status()

@@ -1,8 +1,10 @@
 """Subscribers that stall, stop, or are hostile: memory stays within the formula, others lose nothing,
 and who was away completes what it missed or learns its exact number."""
+import errno
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -93,6 +95,7 @@ class Stopped(TestCase):
     def test_one_of_two_for_a_long_burst(self):
         """Both end complete; the bridge's memory is bounded by --subscriber-memory for each."""
         memory = 64 * MIB
+        # Its memory is measured: the plain one.
         with Bridge("--journal-low", "512M", "--journal-high", "1M", "--subscriber-memory", "64M",
                     sanitized=False) as bridge:
             count = EVENTS + 2  # with the node's start and exit
@@ -119,7 +122,7 @@ class Stopped(TestCase):
     def test_without_replay_the_exact_number(self):
         """No event follows: within two status periods the stopped one knows what it missed."""
         count = 300000
-        with Bridge("--journal", "none", "--subscriber-memory", "1M", sanitized=False) as bridge:
+        with Bridge("--journal", "none", "--subscriber-memory", "1M") as bridge:
             with Process(bridge, "mempool.", "--hwm", 10) as stopped, \
                     Subscriber(bridge, keep=False) as other:
                 other.wait_status()
@@ -143,7 +146,7 @@ class Stopped(TestCase):
         """Stopped for three seconds when a block of 5,000 transactions connects."""
         for journal in (True, False):
             args = ["--journal-low", "64M"] if journal else ["--journal", "none"]
-            with Bridge("--subscriber-memory", "16K", *args, sanitized=False) as bridge, \
+            with Bridge("--subscriber-memory", "16K", *args) as bridge, \
                     Subscriber(bridge, keep=False) as other, \
                     Process(bridge, "mempool.", "block.", "validation.", "--hwm", 1) as stopped:
                 other.wait_status()
@@ -172,8 +175,7 @@ class Stopped(TestCase):
     def test_two_frames_always(self):
         """Stalled subscribers and a million messages: a message that is dropped is dropped whole."""
         messages = 1000000
-        with Bridge("--subscriber-memory", "1M", "--ring-high", "512M", "--journal-high", "1M",
-                    sanitized=False) as bridge:
+        with Bridge("--subscriber-memory", "1M", "--ring-high", "512M", "--journal-high", "1M") as bridge:
             context = zmq.Context()
             subs = []
             for hwm in (1, 100, 1000):
@@ -213,6 +215,32 @@ class Stopped(TestCase):
             print(f"# received {received} of {messages}", file=sys.stderr)
             self.assertLess(received[0], messages)
             self.assertIsNone(bridge.process.poll())
+
+
+class Connections(TestCase):
+    def test_more_than_there_are_files(self):
+        """From any user of the machine: those who are there lose nothing, files for the node are left."""
+        with Bridge(prefix=("prlimit", "--nofile=256:256")) as bridge, Subscriber(bridge) as sub:
+            sub.wait_status()
+            many = []
+            for _ in range(300):
+                for kind, address in ((socket.AF_UNIX, f"/run/coretap/{bridge.name}/low.sock"),
+                                      (socket.AF_UNIX, f"/run/coretap/{bridge.name}/replay.sock"),
+                                      (socket.AF_INET, ("127.0.0.1", bridge.port))):
+                    many.append(socket.socket(kind))
+                    wait_until(lambda: many[-1].connect_ex(address) != errno.EAGAIN)
+            wait_until(lambda: "connections refused" in bridge.log(), 5)
+            self.assertLess(len(os.listdir(f"/proc/{bridge.pid}/fd")), 200)
+            with FakeNode("burst", 1000, "--wait") as node:
+                fired = node.finish()
+            sub.wait_ledger(fired)
+            self.check_account(sub, fired)
+            for s in many:
+                s.close()
+            wait_until(lambda: len(os.listdir(f"/proc/{bridge.pid}/fd")) < 100, 5)
+            with Subscriber(bridge) as late:
+                late.wait_status()
+            self.assertEqual(bridge.stop(), 0)
 
 
 class Subscriptions(TestCase):
@@ -256,6 +284,7 @@ class Subscriptions(TestCase):
 
     def test_200000_subscriptions_and_their_end(self):
         """From a hostile peer: alive, bounded, and forgotten when it leaves."""
+        # Its memory is measured: the plain one.
         with Bridge(sanitized=False) as bridge, Subscriber(bridge, keep=False) as sub:
             sub.wait_status()
             watch = Watch(bridge.pid)

@@ -23,7 +23,7 @@ class Time(TestCase):
             with FakeNode("burst", 1000, "--probe", "utxo", "--wait-signal", "--hold") as node:
                 time.sleep(1)
                 before = now_us()
-                node.process.send_signal(signal.SIGUSR1)
+                node.go()
                 sub.wait_count("utxocache.add", 500)
                 after = now_us()
                 node.stop()

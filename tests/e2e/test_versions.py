@@ -5,7 +5,6 @@ import glob
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -52,7 +51,7 @@ class Versions(TestCase):
         """Without semaphores a node cannot see that it is traced: it waits for a signal."""
         with FakeNode(*args, "--wait-signal", "--linger", 200, binary=self.path(abi)) as node:
             wait_until(lambda: node.pid in [e.pid for e in sub.of("node.started")], 5, "its start")
-            node.process.send_signal(signal.SIGUSR1)
+            node.go()
             fired = node.finish()
         wait_until(lambda: node.pid in [e.pid for e in sub.of("node.exited")], 10, "its end")
         return fired
@@ -151,7 +150,7 @@ class Core(TestCase):
 
     def go(self, sub, node):
         wait_until(lambda: node.pid in [e.pid for e in sub.of("node.started")], 5, "its start")
-        node.process.send_signal(signal.SIGUSR1)
+        node.go()
 
     def finish(self, sub, node):
         fired = node.finish()
@@ -208,7 +207,7 @@ class Core(TestCase):
         for abi, topic, probe in ((23, "utxocache.spent", "spent"),
                                   (25, "mempool.removed", "removed"),
                                   (26, "mempool.removed", "removed")):
-            with self.subTest(abi=abi), self.traced(abi, sanitized=False) as (_, sub):
+            with self.subTest(abi=abi), self.traced(abi) as (_, sub):
                 with self.node(abi, "burst", 100_000, "--probe", probe) as node:
                     self.go(sub, node)
                     fired = self.finish(sub, node)

@@ -176,6 +176,51 @@ def texts():
           ["8@", "-4@", "(%rip)", "(%rax,%rcx,8)", "sxtw #3", "[sp, ", "lsl #2"])
 
 
+def places():
+    """Positions of the Python and JavaScript clients."""
+    node = {"run": 1790000000000000, "n": 328400, "whole": False, "topics": {"mempool.removed": [328380, 5]}}
+    samples = [{"version": 1, "sockets": {}},
+               {"version": 1, "sockets": {"low": {"golden-regtest": node}, "high": {}}},
+               {"version": 1, "sockets": {"low": {"golden-regtest": {**node, "run": 5, "n": -1, "whole": True},
+                                                  "a": {**node, "topics": {}}}}}]
+    for target in ("python_position", "js_position"):
+        for i, sample in enumerate(samples):
+            seed(target, f"{i}", json.dumps(sample).encode() + b"    ")
+        words(target, [f'"{word}": ' for word in (*node, "version", "sockets", "low", "high", "golden-regtest",
+                                                  "mempool.removed")] +
+              ["{", "}, ", "[", "], ", "true", "null", "18446744073709551616", "9007199254740993", "-1", "1e3"])
+
+
+def rules():
+    hook = "webhooks: {ops: {url: 'http://h/'}}\nrules:\n"
+    example = open(os.path.join(ROOT, "clients/alerts/example.yaml")).read()
+    samples = [re.sub(r"\$\{file:.*?\}|      file: payments.txt.*\n", "", example)] + [hook + text for text in (
+        "- {name: a, topic: '*', once: true, key: node}\n- {name: b, notice: [gap, lost], topic: net.*, every: 500ms}\n",
+        "- {name: a, topic: mempool.*, where: {fee: {above: 1_000, not: [5, 7]}, txid: {prefix: '0'}, reason: null}}\n",
+        "- name: a\n  topic: block.evictions\n  where: {vsizes: {contains: 250}, txids: {contains: " + "ab" * 32 +
+        "}, final: true, reorg: {at_most: 0, below: 9}}\n  fields: [hash, height]\n",
+        "- {name: a, topic: net.*, where: {msg_type: {regex: '(?i)^(a|[b-d]+){2,5}\\d*.?$', not: ''}, node: main}}\n",
+        "- {name: a, topic: mine.own, declared: true, where: {x: {contains: 7, regex: '[^a-z]'}, y: 31, z: ~}}\n",
+        "- {name: a, watch: {txids: [" + "cd" * 32 + "]}, follow: true, on: [added, confirmed, unknown]}\n",
+        "- &r {name: a, topic: [mempool.removed], fields: &f [txid]}\n- {<<: *r, name: \"b\\x41\", topic: '*', fields: *f}\n")]
+    samples += ["address: ipc:///a\nstate: s\ncurve_server: a\ncurve_secret: b\nrpc: {url: h, user: '${env:HOME}'}\n" + hook,
+                "webhooks:\n  a: {url: 'https://h:1/p?q', headers: {A: b}, timeout: 1m, retry: 1ms, give_up: 1d, "
+                "queue_mib: 5}\nrules: [{name: a, notice: new_run, webhooks: a}]\n"]
+    samples = {**dict(enumerate(samples)), "watch": hook +  # what targets.py hands events to
+               "- {name: a, watch: {txids: ['" + "00" * 32 + "']}, follow: true, on: [added, rejected, replaced, unknown]}\n"
+               "- {name: b, topic: '*', every: 1s, key: [node, txid, msg_type], where: {txid: {prefix: '0'}}}\n"
+               "- {name: c, topic: mine.own, declared: true, where: {x: {above: 0, not: 7}}, once: true, key: x}\n"
+               "- {name: d, topic: net.*, where: {msg_type: {regex: '^(a|b)+.?'}}}\n"
+               "- {name: e, notice: [gap, lost, new_run]}\n"}
+    for i, text in samples.items():
+        seed("python_rules", f"{i}", "".join(line.split("  #")[0].rstrip() + "\n" for line in text.splitlines()
+                                             if line.strip() and line.strip()[0] != "#").encode())
+    source = open(os.path.join(ROOT, "clients/alerts/coretap_alerts/rules.py")).read()
+    words("python_rules", [f"{name}: " for name in re.findall(r'"([a-z_]{2,12})"', source)] +
+          ["!!int ", "!!str ", "!!binary ", "\\U00110000", "\\x00", "*r", "&r ", "<<: ", "| \n", "? ", "%YAML 1.1\n", "---\n",
+           "(?i)", "[^a]", "{2,}", "${env:PATH}", "1_000", "10m", "mempool.", "net.", "'*'"])
+
+
 def probes():
     source = """#include <sys/sdt.h>
         static long table[4];
@@ -194,5 +239,5 @@ def probes():
                      "inbound_message", "8@%rdi", ".symtab", ".dynsym", "\x7fELF".encode("latin-1")])
 
 
-for make in (subscriber, replay, records, config, declarations, recording, texts, probes):
+for make in (subscriber, replay, records, config, declarations, recording, texts, places, rules, probes):
     make()

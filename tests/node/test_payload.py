@@ -22,7 +22,7 @@ class Payload(NodeTestCase):
 
     def tap(self, node, *args):
         bridge = Bridge("--pid", node.pid, *args, "--journal-high", "128M", "--journal-low", "16M",
-                        binary=None, sanitized=False)
+                        binary=None)
         self.addCleanup(bridge.__exit__, None)
         sub = Subscriber(bridge)
         self.addCleanup(sub.close)

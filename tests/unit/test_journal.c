@@ -499,8 +499,12 @@ static void test_state(void)
 static void test_sizes(void)
 {
 	struct writer *w = writer_open("sizes", 7, 2 * MIB, 2 * MIB);
+	const size_t bytes[N_SOCKETS] = { MIB, MIB };
+	struct journal *other = NULL;
+	uint64_t used, limit;
 	char path[96];
 	struct stat st;
+	bool halved;
 
 	add(w, SOCKET_LOW, 0, 100);
 	CHECK(!commit(w));
@@ -508,12 +512,29 @@ static void test_sizes(void)
 	w = writer_open("sizes", 7, 2 * MIB, 2 * MIB);
 	CHECK(runs_of(w).n == 1);
 	writer_close(w);
-	/* Another size: made anew. Every block of it exists. */
-	w = writer_open("sizes", 7, 3 * MIB, 2 * MIB);
-	CHECK(!runs_of(w).n);
+	/* Larger: what it holds stays, and every block of it exists. */
+	w = writer_open("sizes", 8, 3 * MIB, 2 * MIB);
+	CHECK(runs_of(w).n == 1);
 	snprintf(path, sizeof(path), "%s/data.mdb", directory);
-	if (!stat(path, &st))
-		CHECK((size_t)st.st_blocks * 512 >= 5 * MIB && st.st_size == 5 * (off_t)MIB);
+	CHECK(!stat(path, &st));
+	CHECK((size_t)st.st_blocks * 512 >= 5 * MIB && st.st_size == 5 * (off_t)MIB);
+	/* Nobody else may have it meanwhile. */
+	CHECK(journal_open(&other, directory, bytes, 80, &halved) == -EBUSY && !other);
+	for (int i = 0; i < 40; i++) {
+		add(w, SOCKET_LOW, 0, 100000);
+		CHECK(!commit(w));
+	}
+	writer_close(w);
+	/* Smaller: the latest stay, within the new limits. */
+	w = writer_open("sizes", 9, MIB, MIB);
+	CHECK(runs_of(w).n == 1);
+	journal_usage(w->journal, SOCKET_LOW, &used, &limit);
+	CHECK(used && used <= limit && limit < MIB);
+	writer_close(w);
+	/* Torn: made anew. */
+	CHECK(!truncate(path, 3 * 4096));
+	w = writer_open("sizes", 7, MIB, MIB);
+	CHECK(!runs_of(w).n);
 	writer_close(w);
 	remove_all();
 }

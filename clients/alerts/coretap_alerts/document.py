@@ -63,7 +63,7 @@ class Field:
         return str(self.node.value)
 
     def number(self) -> int:
-        return int(self.text(r"[+-]?[0-9][0-9_]{0,29}", "a whole number"))
+        return int(self.text(r"[+-]?[0-9](_?[0-9]){0,29}", "a whole number"))
 
     def boolean(self) -> bool:
         return self.text("true|false", "true or false") == "true"
@@ -88,8 +88,8 @@ def read(path: str) -> Field:
         mark = error.problem_mark or error.context_mark
         line = f":{mark.line + 1}" if mark else ""
         raise RuleError(f"{path}{line}: {error.problem or error.context}") from None
-    except yaml.YAMLError as error:
-        raise RuleError(f"{path}: {' '.join(str(error).split())}") from None
+    except (yaml.YAMLError, ValueError, OverflowError) as error:  # the latter of numbers, of \U in a text
+        raise RuleError(f"{path}: not YAML: {' '.join(str(error).split())}") from None
     except RecursionError:
         raise RuleError(f"{path}: nested too deep") from None
     if node is None:

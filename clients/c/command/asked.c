@@ -98,6 +98,7 @@ static int answer_read(const char *address, const struct frame *frame,
 	static struct event_desc *descs; /* until the program ends */
 	struct item map, error, array, each;
 	struct cursor elements;
+	bool good;
 
 	if (decode_check(frame->data, frame->length, reason)) {
 		complain("%s: its answer is malformed: %s", address, reason);
@@ -116,13 +117,14 @@ static int answer_read(const char *address, const struct frame *frame,
 	descs = calloc(array.length, sizeof(*descs));
 	elements = item_elements(&array);
 	*n = 0;
-	while (descs && cursor_element(&elements, &each))
-		if (each.kind == ITEM_MAP && !event_read(&each, &descs[(*n)++])) {
-			complain("out of memory");
-			return EXIT_OTHER;
-		}
+	good = descs;
+	while (good && cursor_element(&elements, &each))
+		if (each.kind == ITEM_MAP)
+			good = event_read(&each, &descs[(*n)++]);
 	*events = descs;
-	return descs ? EXIT_DONE : EXIT_OTHER;
+	if (!good)
+		complain("out of memory");
+	return good ? EXIT_DONE : EXIT_OTHER;
 }
 
 static int64_t clock_ms(void)

@@ -1,7 +1,9 @@
 /* What a program of subcommands does before one of them runs, and how it speaks. */
+#include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "command.h"
 
@@ -41,9 +43,22 @@ static void print_usage(FILE *to, const struct subcommand *const *subcommands)
 		program);
 }
 
+/* Takes the numbers 0 to 2 where they are closed, so that no file of ours gets what is printed. */
+static void standard_files(void)
+{
+	int fd;
+
+	do
+		fd = open("/dev/null", O_RDWR);
+	while (fd >= 0 && fd <= STDERR_FILENO);
+	if (fd >= 0)
+		close(fd);
+}
+
 int program_run(const char *name, const struct subcommand *const *subcommands, int argc,
 		char **argv)
 {
+	standard_files();
 	program = name;
 	if (argc < 2) {
 		print_usage(stderr, subcommands);

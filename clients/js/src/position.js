@@ -28,7 +28,8 @@ export class Position {
     }
     try {
       const { version, sockets } = JSON.parse(text);
-      if (version !== 1 || !Object.values(sockets).every(isValid)) throw new Error();
+      if (version !== 1 || Object.getPrototypeOf(sockets) !== Object.prototype ||
+        !Object.values(sockets).every(isValid)) throw new Error();
       this.#sockets = sockets;
     } catch {
       throw new Error(`${path}: not a position; remove it to join at the present`);
@@ -67,8 +68,11 @@ export class Position {
   }
 }
 
+/** Requests have no room for others. */
+const isNumber = (value) => Number.isSafeInteger(value) && value >= 0;
+
 function isValid(nodes) {
   return Object.values(nodes).every(({ run, n, whole, topics }) =>
-    Number.isSafeInteger(run) && Number.isSafeInteger(n) && typeof whole === "boolean" &&
-    Object.values(topics).every((pair) => pair.length === 2 && pair.every(Number.isSafeInteger)));
+    isNumber(run) && (n === -1 || isNumber(n)) && typeof whole === "boolean" &&
+    Object.values(topics).every((pair) => pair.length === 2 && pair.every(isNumber)));
 }

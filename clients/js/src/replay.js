@@ -21,13 +21,11 @@ export class Replay {
     this.#keys = keys;
   }
 
-  #open() {
-    if (!this.#socket) {
-      this.#socket = new Dealer({ linger: 0, ipv6: true, receiveHighWaterMark: 4, maxMessageSize: MAX_LENGTH,
-        reconnectInterval: 50, sendTimeout: ATTEMPT, ...this.#keys });
-      this.#socket.connect(this.#endpoint);
-    }
-    return this.#socket;
+  connect() {
+    const socket = new Dealer({ linger: 0, ipv6: true, receiveHighWaterMark: 4, maxMessageSize: MAX_LENGTH,
+      reconnectInterval: 50, sendTimeout: ATTEMPT, ...this.#keys });
+    socket.connect(this.#endpoint);
+    return socket;
   }
 
   #drop() {
@@ -63,7 +61,7 @@ export class Replay {
   }
 
   async #attempt(request, deadline) {
-    const socket = this.#open();
+    const socket = this.#socket ??= this.connect();
     const id = ++this.#id;
     await socket.send(encode({ v: VERSION, id, ...request }));
     for (;;) {

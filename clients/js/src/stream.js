@@ -144,7 +144,7 @@ function heldRuns(hello) {
   const runs = new Map();
   for (const entry of Array.isArray(hello?.runs) ? hello.runs : [])
     if (isUint(entry?.run) && runs.size < MAX_RUNS)
-      runs.set(entry.run, Object.entries(entry.topics ?? {}).filter(([, head]) => isUint(head)));
+      runs.set(entry.run, Object.entries(entry.topics ?? {}).filter(([, head]) => isUint(head) && isUint(head + 1)));
   return runs;
 }
 

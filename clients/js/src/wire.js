@@ -536,6 +536,7 @@ export function decodeStatus(frame, bigint) {
   if (body.socket !== "low" && body.socket !== "high") fail("socket: neither low nor high");
   for (const head of Object.values(body.heads))
     if (!Number.isSafeInteger(head) || head < 0) fail("heads: not all are unsigned integers");
+    else if (head === Number.MAX_SAFE_INTEGER) fail("heads: numbers end beyond 2^53");
   return { ...body, fields };
 }
 

@@ -34,8 +34,9 @@ def to_json(value: Any) -> str:
         # Not in this version of the contract; what JSON cannot say is null.
         if value != value or value in (float("inf"), float("-inf")):
             return "null"
-        return repr(int(value)) if value.is_integer() and abs(value) < 1e15 else repr(value)
-    return f'"{bytes(getattr(value, "data", b"")).hex()}"'  # an extension type of msgpack
+        return f"{value:.17g}"
+    # An extension type of msgpack, or its timestamp.
+    return f'"{(value.data if hasattr(value, "data") else value.to_bytes()).hex()}"'
 
 
 class Event:

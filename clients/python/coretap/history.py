@@ -96,7 +96,7 @@ class ReplacementHistory:
             reason = event.get("reason")
             if reason != "replaced":
                 self._open = self._arriving = None
-            if reason == "block" and event.txid is not None:
+            if reason == "block" and event.get("txid") is not None:
                 return self._confirm(event)
         return None
 
@@ -113,14 +113,14 @@ class ReplacementHistory:
             self._arriving = step if step.package else None
             if step.txid:
                 self._remember(step.txid, step)
-        if event.txid is not None:
+        if event.get("txid") is not None:
             step.victims[event.txid] = Offer(event.txid, event.get("vsize"), event.get("fee"))
 
     def _added(self, event: Any) -> None:
         """A package is resolved by what is added right after it, up to its size."""
         self._open = None
         step = self._arriving
-        if not step or event.txid is None:
+        if not step or event.get("txid") is None:
             return
         step.txids.append(event.txid)
         step.arrived += event.get("vsize") or 0

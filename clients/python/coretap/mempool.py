@@ -274,7 +274,7 @@ class Mempool:
             elif topic == "mempool.replaced":
                 self._replace(item)
             elif topic == "validation.block_connected":
-                self._block = (item.height, item.hash)
+                self._block = (item.get("height"), item.get("hash"))
             elif topic == "node.exited":
                 self._empty()
         elif kind == "status" and item.get("socket") == "low":
@@ -289,7 +289,7 @@ class Mempool:
         return told
 
     def _add(self, event: Any) -> Iterator[ev.Item]:
-        if event.txid is None:
+        if event.get("txid") is None:
             yield from self._lose("a txid could not be read")
             return
         if self._touched is not None:
@@ -302,7 +302,7 @@ class Mempool:
         self.left.pop(event.txid, None)
 
     def _remove(self, event: Any) -> Iterator[ev.Item]:
-        if event.txid is None:
+        if event.get("txid") is None:
             yield from self._lose("a txid could not be read")
             return
         if self._touched is not None:
@@ -326,7 +326,7 @@ class Mempool:
 
     def _replace(self, event: Any) -> None:
         """The removal follows: what replaces it is noted on the transaction until then."""
-        tx = self.transactions.get(event.txid) if event.txid else None
+        tx = self.transactions.get(event.get("txid"))
         if tx:
             tx.replaced_by = event.get("replacement_txid")
             tx.replaced_by_package = event.get("replacement_package")

@@ -299,9 +299,9 @@ class Origins:
     def feed(self, item: Any) -> Optional[Origin]:
         if item.kind != "event":
             return None
-        if item.topic == "mempool.removed" and item.txid:
+        if item.topic == "mempool.removed" and item.get("txid"):
             self._pool.pop(item.txid, None)
-        elif item.topic == "mempool.added" and item.txid:
+        elif item.topic == "mempool.added" and item.get("txid"):
             self._keep(self._pool, item.txid, None)
             self._keep(self._added, item.txid, item)
             return self._join(item.txid)
@@ -326,5 +326,5 @@ class Origins:
             return None
         added, (message, tx) = self._added.pop(txid), self._seen[txid]
         parents = tuple(dict.fromkeys(i.txid for i in tx.inputs if i.txid in self._pool))
-        return Origin(txid, message.time_us, message.peer_id, message.addr,
+        return Origin(txid, message.time_us, message.get("peer_id"), message.get("addr"),
                       added.time_us - message.time_us, tx.inputs, parents)

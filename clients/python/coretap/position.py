@@ -22,7 +22,7 @@ class Position:
             self._sockets = dict(saved["sockets"])
             if saved["version"] != 1 or not all(_valid(nodes) for nodes in self._sockets.values()):
                 raise ValueError
-        except (ValueError, KeyError, TypeError, AttributeError):
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             raise ValueError("not a position") from None
 
     def dump(self) -> str:
@@ -98,7 +98,12 @@ class PositionFile(Position):
 
 
 def _valid(nodes: Any) -> bool:
-    return all(type(saved["run"]) is int and type(saved["n"]) is int and
+    return all(_is_number(saved["run"]) and _is_number(saved["n"], least=-1) and
                type(saved["whole"]) is bool and
-               all(len(pair) == 2 and type(pair[0]) is type(pair[1]) is int
+               all(len(pair) == 2 and _is_number(pair[0]) and _is_number(pair[1])
                    for pair in saved["topics"].values()) for saved in nodes.values())
+
+
+def _is_number(value: Any, least: int = 0) -> bool:
+    """Requests have no room for others."""
+    return type(value) is int and least <= value < 1 << 64

@@ -6,7 +6,7 @@ import msgpack
 import zmq
 
 from .keys import Keys
-from .wire import MAX_LENGTH, VERSION, WireError, unpack
+from .wire import MAX_LENGTH, VERSION, WireError, unpack_map
 
 ATTEMPT = 2.0  # seconds until a request is sent again
 PATIENCE = 10.0  # until the answer is given up: a coretapd that restarts is back by then
@@ -66,9 +66,7 @@ class Replay:
                     yield None
                     continue
                 try:
-                    header = unpack(frames[0])
-                    if type(header) is not dict:
-                        raise WireError("not a map")
+                    header = unpack_map(frames[0])
                 except WireError as error:
                     self.error, self.malformed = str(error), True
                     self.close()

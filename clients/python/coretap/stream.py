@@ -301,9 +301,11 @@ class Stream:
 def _runs(hello: Dict[str, Any]) -> Dict[int, Dict[str, int]]:
     """The heads of the runs that replay holds; nothing of what is not as it should be."""
     runs: Dict[int, Dict[str, int]] = {}
-    for entry in hello.get("runs") or ():
+    entries = hello.get("runs")
+    for entry in entries if type(entries) is list else ():
         if type(entry) is dict and type(entry.get("run")) is int and len(runs) < 1000:
             topics = entry.get("topics")
-            runs[entry["run"]] = {t: h for t, h in topics.items() if type(h) is int and h >= 0} \
+            runs[entry["run"]] = {t: h for t, h in topics.items()
+                                  if type(h) is int and 0 <= h < (1 << 64) - 1} \
                 if type(topics) is dict else {}
     return runs

@@ -19,6 +19,12 @@ class WireError(ValueError):
     """A frame breaks the wire contract."""
 
 
+class Extension(NamedTuple):
+    """Of msgpack's extension types; the contract has none. msgpack's own class knows half of them."""
+    type: int
+    data: bytes
+
+
 class Message(NamedTuple):
     node: str
     run: int
@@ -57,7 +63,7 @@ def unpack(body: bytes) -> Any:
         walker.skip()
         if walker.tell() != len(body):
             raise WireError("bytes after its end")
-        return msgpack.unpackb(body, strict_map_key=True)
+        return msgpack.unpackb(body, strict_map_key=True, ext_hook=Extension)
     except WireError:
         raise
     except msgpack.OutOfData:
@@ -80,6 +86,15 @@ def _check_depth(value: Any, depth: int) -> None:
                     raise WireError("a key is not a text")
         for inner in value.values() if isinstance(value, dict) else value:
             _check_depth(inner, depth + 1)
+
+
+def unpack_map(body: bytes) -> Dict[str, Any]:
+    """The same for a map, of which every key is a text."""
+    value = unpack(body)
+    if type(value) is not dict:
+        raise WireError("not a map")
+    _check_depth(value, 0)
+    return value
 
 
 def _uint(body: Dict[str, Any], key: str, default: Optional[int] = None) -> int:
