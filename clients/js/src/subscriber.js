@@ -315,6 +315,7 @@ export class Subscriber {
 
 /** subscribe("mempool.", "block.evictions", { address, position, since, memory, replay, bigint, curveServer, curveSecret }) */
 export function subscribe(...topics) {
-  const options = typeof topics.at(-1) === "object" && !Array.isArray(topics.at(-1)) ? topics.pop() : {};
-  return new Subscriber(topics.flat(), options ?? {});
+  const last = topics.at(-1);
+  const options = typeof last === "object" && last !== null && !Array.isArray(last) ? topics.pop() : {};
+  return new Subscriber(topics.flat(), options);
 }

@@ -208,7 +208,7 @@ test("addresses, topics and options", () => {
   for (const address of ["tcp://node", "tcp://:1", "tcp://a:65534", "tcp://a b:1", "ipc://run", "inproc://x", "", "tcp://*:1", "tcp://é:1",
     "tcp://eth0;10.0.0.1:1"])
     assert.throws(() => subscribe("mempool.", { address }), /not an address/, address);
-  for (const topic of ["mempool", ".x", "a b.c", "x".repeat(97)]) assert.throws(() => subscribe(topic), /not a topic/, topic);
+  for (const topic of ["mempool", ".x", "a b.c", "x".repeat(97), null, undefined]) assert.throws(() => subscribe(topic), /not a topic/, topic);
   assert.throws(() => subscribe("mempool.", { address: `ipc:///${"a".repeat(95)}` }), /too long/);
   for (const since of ["soon", -1, NaN, Infinity, true, new Date(NaN), new Date(8.64e15)])
     assert.throws(() => subscribe("mempool.", { since }), /give 30s/, `${since}`);
