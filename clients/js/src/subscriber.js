@@ -62,6 +62,7 @@ class Link {
   #frames = null; // the next message: one is fetched ahead
   #receiving = false;
   #closed = false;
+  #connect;
   #socket;
   #wake;
 
@@ -69,18 +70,30 @@ class Link {
     this.name = name;
     this.stream = stream;
     this.#wake = wake;
-    this.#socket = new SubSocket({
-      receiveHighWaterMark: backlog, linger: 0, ipv6: true, maxMessageSize: MAX_LENGTH,
-      // A restarted coretapd waits 250 ms before its first event: be back by then.
-      reconnectInterval: 50, handshakeInterval: 3000, heartbeatInterval: 1000, heartbeatTimeout: 5000,
-      heartbeatTimeToLive: 10000, tcpKeepalive: 1, tcpKeepaliveIdle: 10, tcpKeepaliveInterval: 5,
-      tcpKeepaliveCount: 3, ...keys,
-    });
-    this.#socket.connect(endpoint);
-    // The status last: a publisher takes subscriptions in order, so when the first status comes,
-    // everything after it comes too, and its heads are the place to count from.
-    for (const topic of stream.entire ? [""] : stream.filter.names) this.#socket.subscribe(topic);
-    this.#socket.subscribe(STATUS, STOPPING);
+    this.#connect = () => {
+      const socket = new SubSocket({
+        receiveHighWaterMark: backlog, linger: 0, ipv6: true, maxMessageSize: MAX_LENGTH,
+        // A restarted coretapd waits 250 ms before its first event: be back by then.
+        reconnectInterval: 50, handshakeInterval: 3000,
+        // No heartbeats: with them libzmq (4.3.5) may abort the process once the high-water mark was
+        // reached (zeromq/libzmq#3937). The status tells silence as well.
+        tcpKeepalive: 1, tcpKeepaliveIdle: 10, tcpKeepaliveInterval: 5, tcpKeepaliveCount: 3, ...keys,
+      });
+      socket.connect(endpoint);
+      // The status last: a publisher takes subscriptions in order, so when the first status comes,
+      // everything after it comes too, and its heads are the place to count from.
+      for (const topic of stream.entire ? [""] : stream.filter.names) socket.subscribe(topic);
+      socket.subscribe(STATUS, STOPPING);
+      return socket;
+    };
+    this.#socket = this.#connect();
+  }
+
+  /** A connection may be dead without an error: after silence, begin with a new one. */
+  reconnect() {
+    this.#socket.close();
+    this.#socket = this.#connect();
+    this.#receiving = false;
   }
 
   /** Whether a message is in hand. */
@@ -91,13 +104,16 @@ class Link {
   #listen() {
     if (this.#receiving || this.#closed) return;
     this.#receiving = true;
-    this.#socket.receive().then((frames) => {
+    const socket = this.#socket;
+    socket.receive().then((frames) => {
+      if (socket !== this.#socket) return;
       this.#receiving = false;
       this.#frames = frames;
       this.#wake();
     }, (error) => {
+      if (socket !== this.#socket || this.#closed) return;
       this.#receiving = false;
-      if (!this.#closed) this.#wake(error);
+      this.#wake(error);
     });
   }
 
@@ -288,6 +304,7 @@ export class Subscriber {
         continue;
       }
       link.quiet = true;
+      link.reconnect();
       const { last } = link.stream;
       return new Notice("stale", link.name, { node: last?.label, run: last?.run });
     }
