@@ -98,7 +98,10 @@ export type Stopping = NoticeOf<"stopping"> & { readonly topic: string; readonly
 /** A message that breaks the wire contract was dropped; what it held is fetched, or told as a gap, later. */
 export type Malformed = NoticeOf<"malformed"> & { readonly topic?: string; readonly reason: string };
 
-export type StreamNotice = Gap | Lost | NewRun | OldRun | Stale | Alive | Stopping | Malformed;
+/** What `since` asked for could not be had: the stream begins with what comes next. */
+export type NoReplay = NoticeOf<"no_replay"> & { readonly node: string; readonly reason: string };
+
+export type StreamNotice = Gap | Lost | NewRun | OldRun | Stale | Alive | Stopping | Malformed | NoReplay;
 export type Item<Int = number> = KnownEvent<Int> | Status | StreamNotice;
 
 export interface Options {
@@ -145,8 +148,9 @@ export function subscribe(...topicsAndOptions: [...string[], Options]): Subscrib
 export function subscribe(topics: string[], options: Options & { bigint: true }): Subscriber<bigint>;
 export function subscribe(topics: string[], options?: Options): Subscriber;
 
-/** Lowercase hex of bytes: of a hash what RPC prints. */
+/** Lowercase hex of bytes: of a hash what RPC prints. Null of what could not be read. */
 export function hex(bytes: Uint8Array): string;
+export function hex(bytes: Uint8Array | null | undefined): string | null;
 /** A value as every client of coretap prints it. */
 export function toJson(value: unknown): string;
 

@@ -2,7 +2,7 @@
 // coretap-tail: events as they happen, the twin of `coretap tail`.
 import { parseArgs } from "node:util";
 
-import { DEFAULT_ADDRESS, hex, subscribe } from "./index.js";
+import { CATALOGUE, DEFAULT_ADDRESS, hex, subscribe } from "./index.js";
 
 const HELP = `usage: coretap-tail [TOPIC...] [--json] [--address A] [--count N] [--since T] [--position FILE]
                     [--curve-server FILE --curve-secret FILE]
@@ -84,6 +84,10 @@ async function main() {
   } catch (error) {
     usageError(error.message);
   }
+  for (const name of options.topics)
+    if (!name.startsWith("bridge.") &&
+        ![...CATALOGUE.keys()].some((known) => known === name || ((!name || name.endsWith(".")) && known.startsWith(name))))
+      process.stderr.write(`coretap: ${name}: no topic that this version knows: only a coretapd with --tracepoints may have it\n`);
   const stop = () => tap.close();
   process.on("SIGINT", stop).on("SIGTERM", stop);
   process.stdout.on("error", () => process.exit(0)); // whoever read has gone

@@ -158,6 +158,21 @@ class Conformance(TestCase):
     def test_scripts_javascript(self):
         self.scripts(CLIENTS[2])
 
+    def test_unknown_topic_is_told(self):
+        """A slip in a topic would be silence for ever."""
+        for client in CLIENTS:
+            for topics, slips in ((["mempool.remov", "mempool.removed"], ["mempool.remov"]),
+                                  (["Mempool.", "bridge.status", "mempool"], ["Mempool."]), ([], [])):
+                with self.subTest(client=client.name, topics=topics):
+                    if client.missing():
+                        self.skipTest(client.missing())
+                    with Publisher(free_port()) as publisher, \
+                            Tail(client, publisher.port, topics) as tail:
+                        wait_until(publisher.used, 30, "a subscriber")
+                        tail.stop()
+                        told = [line for line in tail.log().splitlines() if "--tracepoints" in line]
+                        self.assertEqual([line.split(": ")[1] for line in told], slips)
+
     def golden(self, client):
         if client.missing():
             self.skipTest(client.missing())

@@ -3,6 +3,8 @@
 That it prints the same lines as the others is in test_conformance.py."""
 import json
 import os
+import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -77,6 +79,28 @@ class JavaScript(TestCase):
             self.assertEqual(sorted(os.listdir(os.path.join(directory, "node_modules", "coretap"))),
                              ["README.md", "catalogue.d.ts", "catalogue.js", "index.d.ts",
                               "index.js", "package.json", "src", "tail.js"])
+
+    def test_types(self):
+        """The README's example and what a program in TypeScript relies on compile, strictly."""
+        lint = os.path.join(ROOT, "tests", "lint", "node_modules")
+        compiler = os.path.join(lint, "typescript", "bin", "tsc")
+        if not os.path.exists(compiler):
+            self.skipTest("no TypeScript: run make deps-js with Node 20 or later")
+        with open(os.path.join(CLIENT, "README.md")) as file:
+            example = re.search(r"```js\n([^`]*position.*?)```", file.read(), re.DOTALL)[1]
+        with tempfile.TemporaryDirectory() as directory:
+            os.makedirs(os.path.join(directory, "node_modules"))
+            os.symlink(CLIENT, os.path.join(directory, "node_modules", "coretap"))
+            for name, text in (("package.json", '{"type": "module"}'), ("readme.ts", example)):
+                with open(os.path.join(directory, name), "w") as file:
+                    file.write(text)
+            shutil.copy(os.path.join(HERE, "types.ts"), directory)
+            done = subprocess.run(
+                ["node", compiler, "--strict", "--noEmit", "--target", "es2022", "--module", "nodenext",
+                 "--lib", "es2022,esnext.disposable", "--preserveSymlinks", "--types", "node",
+                 "--typeRoots", os.path.join(lint, "@types"), "readme.ts", "types.ts"],
+                cwd=directory, capture_output=True, text=True)
+            self.assertEqual((done.returncode, done.stdout), (0, ""))
 
     def test_lock_names_no_registry(self):
         with open(os.path.join(CLIENT, "package-lock.json")) as file:

@@ -1,6 +1,7 @@
 """The Python client itself: positions, asyncio, callbacks, the mirror of the mempool, histories, tools."""
 import asyncio
 import base64
+import datetime
 import http.server
 import json
 import os
@@ -99,9 +100,10 @@ class Scripted(TestCase):
                          (REMOVED, "conform", RUN, 1, 1, 4242, 5_000_000, 5.0, "low", "event"))
         self.assertEqual((event.txid.hex(), event.reason, event.vsize, event.fee),
                          ("01" * 32, "block", None, -5))
+        self.assertNotIn("height", event.fields)
+        self.assertIsNone(event.height)  # as its type says
         with self.assertRaises(AttributeError):
-            event.height
-        self.assertIsNone(event.get("height"))
+            event.hight
         self.assertEqual(json.loads(event.json())["txid"], "01" * 32)
         self.assertIsNone(stream.next(0.05))
 
@@ -245,20 +247,34 @@ class Scripted(TestCase):
 
     def test_addresses_and_topics(self):
         for bad in ("tcp://localhost", "tcp://:1", "tcp://h:65534", "tcp://h:0", "tcp://a b:1",
-                    "udp://h:1", "ipc://relative", "", "tcp://::1:5"):
+                    "udp://h:1", "ipc://relative", "", "tcp://::1:5", "tcp://*:1", "tcp://é:1",
+                    "tcp://eth0;10.0.0.1:1"):
             with self.assertRaisesRegex(ValueError, "not an address"):
                 coretap.subscriber.endpoints(bad)
         self.assertEqual(coretap.subscriber.endpoints("tcp://[::1]:10")["replay"], "tcp://[::1]:12")
         self.assertEqual(coretap.subscriber.endpoints("ipc:///run/coretap/x/")["high"],
                          "ipc:///run/coretap/x/high.sock")
-        for bad in ("mempool", ".x", "mem pool.", "mempool.é", "x" * 100 + "."):
+        coretap.subscriber.endpoints("ipc:///" + "a" * 94)
+        with self.assertRaisesRegex(ValueError, "too long"):
+            coretap.subscriber.endpoints("ipc:///" + "a" * 95)
+        for bad in ("mempool", ".x", "mem pool.", "mempool.é", "x" * 100 + ".", b"mempool.", None,
+                    ["mempool."]):
             with self.assertRaisesRegex(ValueError, "not a topic"):
                 coretap.subscribe(bad)
+        for bad in ({"address": ""}, {"memory": -1}, {"memory": "256M"}, {"memory": 1.5},
+                    {"position": ""}):
+            with self.assertRaisesRegex(ValueError, "address|memory|position"):
+                coretap.subscribe(**bad)
 
     def test_since(self):
         publisher = self.publisher()
-        with self.assertRaises(ValueError):
-            coretap.subscribe(since="yesterday")
+        for bad in ("yesterday", -1, float("nan"), True, b"10m", datetime.timedelta(1)):
+            with self.assertRaisesRegex(ValueError, "give 30s"):
+                coretap.subscribe(since=bad)
+        parse = coretap.subscriber.parse_since
+        moment = datetime.datetime(2009, 1, 3, 18, 15, 5, tzinfo=datetime.timezone.utc)
+        self.assertEqual((parse(moment), parse("9999999d"), parse(1.5), parse("oldest")),
+                         (1231006505000000, 0, 1500000, 0))
         self.send(publisher, 1, 30, "drop")
         answer, asked = publisher.answer, []
 

@@ -123,21 +123,22 @@ static const char *reason_of(int err)
 	return err == -ENOENT ? strerror(ENOENT) : coretap_strerror(err);
 }
 
-/* A topic that only a declaration of the operator could add is more often a slip of the pen. */
-static void topic_check(const char *topic, const char *name)
+/* Only a coretapd with --tracepoints has others: most likely it is a slip, and nothing would ever
+ * come. */
+static bool is_known(const char *name)
 {
-	size_t n_events, length = strlen(name);
-	const struct event_desc *events = catalogue(&n_events);
+	size_t n, length = strlen(name);
+	const struct event_desc *events = catalogue(&n);
 
-	if (!length || !strncmp(name, "bridge.", 7))
-		return;
-	for (size_t i = 0; i < n_events; i++)
-		if (!strncmp(events[i].topic, name, length) &&
-		    (name[length - 1] == '.' || !events[i].topic[length]))
-			return;
-	complain("%s: no topic of Bitcoin Core's: nothing comes unless coretapd declares it; "
-		 "`coretap topics` lists them",
-		 topic);
+	if (!length || !strncmp(name, TOPIC_STATUS, length) ||
+	    !strncmp(name, TOPIC_STOPPING, length))
+		return true;
+	if (name[length - 1] != '.')
+		return catalogue_find(name, length);
+	for (size_t i = 0; i < n; i++)
+		if (!strncmp(events[i].topic, name, length))
+			return true;
+	return false;
 }
 
 int follow_subscribe(struct follow *follow, const char *topic)
@@ -164,7 +165,10 @@ int follow_subscribe(struct follow *follow, const char *topic)
 		complain("%s: %s", follow->address, coretap_strerror(err));
 		return EXIT_OTHER;
 	}
-	topic_check(topic, name);
+	if (!is_known(name))
+		complain("%s: no topic that this version knows: only a coretapd with --tracepoints "
+			 "may have it",
+			 topic);
 	return EXIT_DONE;
 }
 
@@ -203,9 +207,9 @@ static void tell_notice(struct follow *follow, const struct coretap_event *event
 				 node);
 		else if (!follow->waiting)
 			complain("no coretapd at %s yet%s; waiting", follow->address,
-				 strncmp(follow->address, "ipc:", 4)
-					 ? ", or it knows no key of ours"
-					 : "");
+				 strncmp(follow->address, "tcp:", 4)
+					 ? ""
+					 : ", or it knows no key of ours");
 		follow->waiting = true;
 		break;
 	case CORETAP_ALIVE:
@@ -307,8 +311,9 @@ static int begin(struct follow *follow, struct pollfd fds[3])
 		int err = coretap_set_position(follow->tap, follow->position);
 
 		if (err) {
-			complain("%s: %s", follow->position, reason_of(err));
-			return EXIT_OTHER;
+			complain("--position %s: %s", follow->position,
+				 err == -EINVAL ? "give the path of a file" : reason_of(err));
+			return err == -EINVAL ? EXIT_USAGE : EXIT_OTHER;
 		}
 		coretap_commit(follow->tap);
 	}

@@ -212,8 +212,9 @@ static void json_catalogue(struct json *json, const struct event_desc *events, s
 {
 	static const char *const message[] = { "v", "node", "run",  "pid",
 					       "n", "seq",  "lost", "events" };
-	static const char *const status[] = { "v", "node",  "run",  "socket",	"time_us",
-					      "n", "heads", "held", "counters", "replay" };
+	static const char *const status[] = { "v",   "node",	"run",	   "socket",   "time_us",
+					      "n",   "heads",	"held",	   "counters", "replay",
+					      "pid", "ignored", "rejected" };
 
 	json_raw(json, "{\n  \"wire_version\": ");
 	json_uint(json, WIRE_VERSION);

@@ -53,8 +53,10 @@ export function toJson(value) {
   return `{${pairs(value).map(([name, inner]) => `${text(name)}:${toJson(inner)}`).join(",")}}`;
 }
 
-/** Lowercase hex of bytes: of a hash what RPC prints. */
+/** Lowercase hex of bytes: of a hash what RPC prints. Null of what could not be read. */
 export function hex(bytes) {
+  if (bytes === null || bytes === undefined) return null;
+  if (!(bytes instanceof Uint8Array)) throw new TypeError(`hex: ${typeof bytes} is not bytes`);
   return bytes.hexSlice ? bytes.hexSlice(0, bytes.length) : Buffer.from(bytes).toString("hex");
 }
 
@@ -162,6 +164,8 @@ export class Notice {
       case "stale":
         return run ? `${socket} socket: nothing from coretapd of ${node} for 3 s; waiting`
           : `${socket} socket: no coretapd yet, or it knows no key of ours; waiting`;
+      case "no_replay":
+        return `${socket} socket: ${node} has no replay: ${reason}`;
       case "alive":
         return `${socket} socket: connected`;
       case "stopping":

@@ -73,8 +73,9 @@ export class Mempool extends EventEmitter {
   #closed = false;
 
   /** rpc: new RPC(...), or anything with call(method, ...parameters). */
-  constructor({ rpc, address, topics = [], verbose = true, history = 100_000, since, memory, replay, curveServer, curveSecret }) {
+  constructor({ rpc, address, topics = [], verbose = true, history = 100_000, since, memory, replay, curveServer, curveSecret } = {}) {
     super();
+    if (typeof rpc?.call !== "function") throw new TypeError("rpc: give new RPC(...), or anything with call(method, ...parameters)");
     this.#rpc = rpc;
     this.#verbose = verbose;
     this.#keep = history;

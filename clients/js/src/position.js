@@ -17,6 +17,7 @@ export class Position {
   #page = Buffer.alloc(PAGE);
 
   constructor(path) {
+    if (typeof path !== "string" || !path) throw new TypeError(`position: ${path}: give the path of a file`);
     this.#path = path;
     let text;
     try {

@@ -363,7 +363,10 @@ export class Stream {
     const { since } = this;
     this.since = undefined;
     const answer = yield* this.#ask(this.#request({ since }));
-    if (!answer || !isUint(answer.header.run) || !answer.header.run) return;
+    if (!answer || !isUint(answer.header.run) || !answer.header.run) {
+      yield new Notice("no_replay", this.socket, { node: node.label, reason: this.replay?.error || "not asked" });
+      return;
+    }
     node.run = answer.header.run;
     if ((yield* this.#takeAnswer(node, answer)) && isUint(answer.header.next))
       yield* this.#fill(node, answer.header.next, Infinity);

@@ -16,16 +16,19 @@ const STALE = 3000; // ms, three status periods
 const GRACE = 250;
 const DEFAULT_MEMORY = 256 << 20;
 const MESSAGE_BYTES = 16 << 10; // no message is larger, unless one event is
+const MAX_DIRECTORY = 107 - "/replay.sock".length; // so long an address of a socket may be
 const BREATH = 256; // items, until others may have the event loop
 
 /** tcp://HOST:PORT (PORT is the base port) or ipc:///run/coretap/NAME. */
 function endpoints(address) {
-  const tcp = /^tcp:\/\/(\[[^\]\s/;]+\]|[^:\s/;]+):(\d{1,5})$/.exec(address);
+  const tcp = /^tcp:\/\/(\[[\dA-Za-z.:%_-]+\]|[\dA-Za-z][\dA-Za-z.%_-]*):(\d{1,5})$/.exec(address);
   const port = tcp ? Number(tcp[2]) : 0;
   if (port > 0 && port <= 65533)
     return { low: `tcp://${tcp[1]}:${port}`, high: `tcp://${tcp[1]}:${port + 1}`, replay: `tcp://${tcp[1]}:${port + 2}` };
   if (`${address}`.startsWith("ipc:///")) {
     const directory = address.replace(/\/+$/, "");
+    if (Buffer.byteLength(directory) > "ipc://".length + MAX_DIRECTORY)
+      throw new TypeError(`${address}: too long for the address of a socket`);
     return { low: `${directory}/low.sock`, high: `${directory}/high.sock`, replay: `${directory}/replay.sock` };
   }
   throw new TypeError(`${address}: not an address; give tcp://HOST:PORT or ipc:///run/coretap/NAME`);
@@ -34,13 +37,17 @@ function endpoints(address) {
 /** Unix microseconds of "10m", "oldest", "2009-01-03T18:15:05Z", a Date, or a Unix time in seconds. */
 function parseSince(since) {
   if (since === undefined || since === null) return undefined;
-  if (since instanceof Date) return Math.max(0, Math.round(since.getTime() * 1000));
-  if (typeof since === "number" && since >= 0) return Math.round(since * 1e6);
-  if (since === "oldest") return 0;
-  if (/^\d{4}-\d\d-\d\dT/.test(since) && Date.parse(since) >= 0) return Date.parse(since) * 1000;
-  const ago = /^(\d+)([smhd])$/.exec(since);
-  if (!ago) throw new TypeError(`${since}: give 30s, 10m, 2h, 1d, oldest, or a time like 2009-01-03T18:15:05Z`);
-  return Math.max(0, Math.round((Date.now() / 1000 - Number(ago[1]) * { s: 1, m: 60, h: 3600, d: 86400 }[ago[2]]) * 1e6));
+  const ago = /^(\d{1,15})([smhd])$/.exec(since);
+  let us = NaN;
+  if (since instanceof Date) us = since.getTime() * 1000;
+  else if (typeof since === "number") us = since * 1e6;
+  else if (since === "oldest") us = 0;
+  else if (ago) us = Math.max(0, Date.now() * 1000 - Number(ago[1]) * { s: 1, m: 60, h: 3600, d: 86400 }[ago[2]] * 1e6);
+  else if (/^\d{4}-\d\d-\d\dT/.test(since)) us = Date.parse(since) * 1000;
+  us = Math.round(us);
+  if (!Number.isSafeInteger(us) || us < 0)
+    throw new TypeError(`${since}: give 30s, 10m, 2h, 1d, oldest, or a time like 2009-01-03T18:15:05Z`);
+  return us;
 }
 
 /** One SUB socket with its stream, and whether it is alive. */
@@ -55,6 +62,7 @@ class Link {
   #frames = null; // the next message: one is fetched ahead
   #receiving = false;
   #closed = false;
+  #connect;
   #socket;
   #wake;
 
@@ -62,18 +70,30 @@ class Link {
     this.name = name;
     this.stream = stream;
     this.#wake = wake;
-    this.#socket = new SubSocket({
-      receiveHighWaterMark: backlog, linger: 0, ipv6: true, maxMessageSize: MAX_LENGTH,
-      // A restarted coretapd waits 250 ms before its first event: be back by then.
-      reconnectInterval: 50, handshakeInterval: 3000, heartbeatInterval: 1000, heartbeatTimeout: 5000,
-      heartbeatTimeToLive: 10000, tcpKeepalive: 1, tcpKeepaliveIdle: 10, tcpKeepaliveInterval: 5,
-      tcpKeepaliveCount: 3, ...keys,
-    });
-    this.#socket.connect(endpoint);
-    // The status last: a publisher takes subscriptions in order, so when the first status comes,
-    // everything after it comes too, and its heads are the place to count from.
-    for (const topic of stream.entire ? [""] : stream.filter.names) this.#socket.subscribe(topic);
-    this.#socket.subscribe(STATUS, STOPPING);
+    this.#connect = () => {
+      const socket = new SubSocket({
+        receiveHighWaterMark: backlog, linger: 0, ipv6: true, maxMessageSize: MAX_LENGTH,
+        // A restarted coretapd waits 250 ms before its first event: be back by then.
+        reconnectInterval: 50, handshakeInterval: 3000,
+        // No heartbeats: with them libzmq (4.3.5) may abort the process once the high-water mark was
+        // reached (zeromq/libzmq#3937). The status tells silence as well.
+        tcpKeepalive: 1, tcpKeepaliveIdle: 10, tcpKeepaliveInterval: 5, tcpKeepaliveCount: 3, ...keys,
+      });
+      socket.connect(endpoint);
+      // The status last: a publisher takes subscriptions in order, so when the first status comes,
+      // everything after it comes too, and its heads are the place to count from.
+      for (const topic of stream.entire ? [""] : stream.filter.names) socket.subscribe(topic);
+      socket.subscribe(STATUS, STOPPING);
+      return socket;
+    };
+    this.#socket = this.#connect();
+  }
+
+  /** A connection may be dead without an error: after silence, begin with a new one. */
+  reconnect() {
+    this.#socket.close();
+    this.#socket = this.#connect();
+    this.#receiving = false;
   }
 
   /** Whether a message is in hand. */
@@ -84,13 +104,16 @@ class Link {
   #listen() {
     if (this.#receiving || this.#closed) return;
     this.#receiving = true;
-    this.#socket.receive().then((frames) => {
+    const socket = this.#socket;
+    socket.receive().then((frames) => {
+      if (socket !== this.#socket) return;
       this.#receiving = false;
       this.#frames = frames;
       this.#wake();
     }, (error) => {
+      if (socket !== this.#socket || this.#closed) return;
       this.#receiving = false;
-      if (!this.#closed) this.#wake(error);
+      this.#wake(error);
     });
   }
 
@@ -162,12 +185,16 @@ export class Subscriber {
   #closed = false;
 
   constructor(topics, { address = DEFAULT_ADDRESS, position, since, memory = DEFAULT_MEMORY, replay = true,
-    bigint = false, sockets, curveServer, curveSecret } = {}) {
+    bigint = false, sockets, curveServer, curveSecret, ...others } = {}) {
+    const [unknown] = Object.keys(others);
+    if (unknown !== undefined) throw new TypeError(`${unknown}: no such option`);
+    if (!Number.isFinite(memory) || memory < 0)
+      throw new TypeError(`memory: ${memory}: give a number of bytes, or 0 for no bound`);
     const where = endpoints(address);
     const filter = new Filter(topics.length ? topics : [""]);
     const keys = curveOptions(curveServer, curveSecret, address);
     const sinceUs = parseSince(since);
-    if (position) this.#position = new Position(position);
+    if (position !== undefined && position !== null) this.#position = new Position(position);
     const backlog = memory ? Math.max(1, Math.floor(memory / MESSAGE_BYTES)) : 0;
     for (const name of sockets ?? filter.sockets()) {
       const stream = new Stream({
@@ -189,6 +216,7 @@ export class Subscriber {
   /** The next event or notice; null when nothing came within timeout milliseconds, or after close().
    * Asking for the next one says that the one before is done: that is when a position is written. */
   async next(timeout = Infinity) {
+    if (!(timeout >= 0 || timeout < 0)) throw new TypeError(`timeout: ${timeout}: give milliseconds`);
     if (this.#asked) throw new Error("next() was called while another call still waits; use its timeout instead of a race");
     this.#asked = true;
     try {
@@ -276,6 +304,7 @@ export class Subscriber {
         continue;
       }
       link.quiet = true;
+      link.reconnect();
       const { last } = link.stream;
       return new Notice("stale", link.name, { node: last?.label, run: last?.run });
     }
@@ -303,6 +332,7 @@ export class Subscriber {
 
 /** subscribe("mempool.", "block.evictions", { address, position, since, memory, replay, bigint, curveServer, curveSecret }) */
 export function subscribe(...topics) {
-  const options = typeof topics.at(-1) === "object" && !Array.isArray(topics.at(-1)) ? topics.pop() : {};
-  return new Subscriber(topics.flat(), options ?? {});
+  const last = topics.at(-1);
+  const options = typeof last === "object" && last !== null && !Array.isArray(last) ? topics.pop() : {};
+  return new Subscriber(topics.flat(), options);
 }

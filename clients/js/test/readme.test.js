@@ -20,12 +20,12 @@ test("the example", { timeout: 30_000 }, async () => {
   try {
     await publisher.join();
     const fields = { time_us: 1, txid: txid(1), reason: "block", vsize: 1, fee: 1, entry_time: 1, height: 800000 };
-    await publisher.send("mempool.removed", { events: [{ ...fields, reason: "expiry" }, fields] });
+    await publisher.send("mempool.removed", { events: [{ ...fields, reason: "expiry" }, fields, { ...fields, txid: null }] });
     publisher.vanish("mempool.removed", { events: 3 });
     await publisher.status();
     let text = "";
-    while (text.split("\n").length < 3) text += (await once(child.stdout, "data"))[0];
-    assert.equal(text, `${txid(1).toString("hex")} left with block 800000\n3 of mempool.removed are gone for good\n`);
+    while (text.split("\n").length < 4) text += (await once(child.stdout, "data"))[0];
+    assert.equal(text, `${txid(1).toString("hex")} left with block 800000\nnull left with block 800000\n3 of mempool.removed are gone for good\n`);
   } finally {
     child.kill();
     publisher.close();

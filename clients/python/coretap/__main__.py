@@ -4,6 +4,7 @@ import signal
 import sys
 from typing import Any, Dict, List, Optional
 
+from .catalogue import CATALOGUE
 from .events import Event, Notice
 from .history import Confirmed, ReplacementHistory
 from .subscriber import DEFAULT_ADDRESS, subscribe
@@ -32,6 +33,12 @@ def connection(options: argparse.Namespace) -> Dict[str, Any]:
 
 def tail(options: argparse.Namespace) -> int:
     left = options.count
+    for name in map(topic, options.topics):
+        if not name.startswith("bridge.") and not any(
+                known == name or not name or name.endswith(".") and known.startswith(name)
+                for known in CATALOGUE):
+            print(f"coretap: {name}: no topic that this version knows: only a coretapd with "
+                  "--tracepoints may have it", file=sys.stderr)
     with subscribe(*map(topic, options.topics), position=options.position,
                    **connection(options)) as subscriber:
         while True:

@@ -4,7 +4,7 @@ from typing import Any, Optional, Union
 
 from . import events as ev
 from .position import Position
-from .subscriber import Subscriber
+from .subscriber import Since, Subscriber
 
 
 class AsyncSubscriber:
@@ -75,7 +75,7 @@ def _wake(ready: "asyncio.Future[None]") -> None:
 
 
 def asubscribe(*topics: str, address: Optional[str] = None, position: Union[None, str, Position] = None,
-               since: Union[None, float, str] = None, memory: int = 256 << 20,
+               since: Since = None, memory: int = 256 << 20,
                replay: bool = True, curve_server: Optional[str] = None,
                curve_secret: Optional[str] = None) -> AsyncSubscriber:
     """subscribe() for asyncio: `async for event in coretap.asubscribe("mempool."):`."""

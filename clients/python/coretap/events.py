@@ -42,9 +42,9 @@ def to_json(value: Any) -> str:
 class Event:
     """Something the node did. The fields of its topic are attributes: event.txid, event.vsize.
 
-    A field that the node passed but that could not be read is None. A field that this node does not
-    pass is absent: asking for it raises AttributeError, event.get("name") gives None. Hashes are
-    bytes in the order in which RPC prints them: event.txid.hex().
+    A field that could not be read is None. So is one that this event does not have, because the node
+    does not pass it or it does not apply: only `"height" in event.fields` tells them apart. Hashes
+    are bytes in the order in which RPC prints them: event.txid.hex().
     """
 
     __slots__ = ("topic", "node", "run", "seq", "n", "pid", "time_us", "fields")
@@ -77,7 +77,8 @@ class Event:
             try:
                 return self.fields[name]
             except KeyError:
-                pass
+                if name in type(self).__annotations__:  # the fields of its topic
+                    return None
         raise AttributeError(f"{type(self).__name__} has no {name}")
 
     def get(self, name: str, default: Any = None) -> Any:

@@ -57,6 +57,8 @@ class PositionFile(Position):
 
     def __init__(self, path: "os.PathLike[str] | str") -> None:
         self.path = os.fspath(path)
+        if not self.path:
+            raise ValueError("position: an empty path")
         self._fd = -1
         self._written = b""
         try:

@@ -24,8 +24,8 @@ class Filter:
 
     def __init__(self, names: Sequence[str]) -> None:
         for name in names:
-            if name and (not topic_name(name.encode("ascii", "replace")) or name[0] == "." or
-                         "." not in name):
+            if not isinstance(name, str) or name and (
+                    not topic_name(name.encode("ascii", "replace")) or name[0] == "." or "." not in name):
                 raise ValueError(f'{name}: not a topic; give "mempool.removed", "mempool." or ""')
         self.names = tuple(dict.fromkeys(names))
         self._exact = {n for n in names if n and not n.endswith(".")}

@@ -1,4 +1,7 @@
 """Subscribing: a synchronous iterator over the events and notices of one coretapd."""
+import datetime
+import math
+import os
 import re
 import time
 from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Union
@@ -18,19 +21,24 @@ STALE = 3.0  # seconds, three status periods
 # meanwhile gets this long to be handed over.
 GRACE = 0.25
 _MESSAGE_BYTES = 16 << 10  # no message is larger, unless one event is
+_MAX_DIRECTORY = 107 - len("/replay.sock")  # so long an address of a socket may be
 
 
 def endpoints(address: str) -> Dict[str, str]:
     """tcp://HOST:PORT (PORT is the base port) or ipc:///run/coretap/NAME."""
-    tcp = re.fullmatch(r"tcp://(\[[^\]\s/;]+\]|[^:\s/;]+):(\d{1,5})", address)
+    tcp = re.fullmatch(r"tcp://(\[[0-9A-Za-z.:%_-]+\]|[0-9A-Za-z][0-9A-Za-z.%_-]*):([0-9]{1,5})", address)
     if tcp and 0 < int(tcp[2]) <= 65533:
         return {name: f"tcp://{tcp[1]}:{int(tcp[2]) + i}"
                 for i, name in enumerate(("low", "high", "replay"))}
     if address.startswith("ipc:///"):
-        return {name: f"{address.rstrip('/')}/{name}.sock" for name in ("low", "high", "replay")}
+        directory = address.rstrip("/")
+        if len(os.fsencode(directory[6:])) > _MAX_DIRECTORY:
+            raise ValueError(f"{address}: too long for the address of a socket")
+        return {name: f"{directory}/{name}.sock" for name in ("low", "high", "replay")}
     raise ValueError(f"{address}: not an address; give tcp://HOST:PORT or ipc:///run/coretap/NAME")
 
 
+Since = Union[None, float, str, datetime.datetime]
 _END: Any = object()
 
 
@@ -95,16 +103,18 @@ class Subscriber:
     """Iterate over it, or call next() with a timeout. Belongs to one thread at a time."""
 
     def __init__(self, *topics: str, address: Optional[str] = None,
-                 position: Union[None, str, Position] = None, since: Union[None, float, str] = None,
+                 position: Union[None, str, Position] = None, since: Since = None,
                  memory: int = 256 << 20, replay: bool = True,
                  sockets: Optional[Sequence[str]] = None, curve_server: Optional[str] = None,
                  curve_secret: Optional[str] = None) -> None:
-        where = endpoints(address or DEFAULT_ADDRESS)
+        where = endpoints(DEFAULT_ADDRESS if address is None else address)
         wanted = Filter(topics or ("",))
         since_us = parse_since(since)
         keys = keys_of(curve_server, curve_secret)
+        if type(memory) is not int or memory < 0:
+            raise ValueError(f"memory: {memory!r}: give a number of bytes, or 0 for no bound")
         self._position = position if isinstance(position, Position) else \
-            PositionFile(position) if position else None
+            None if position is None else PositionFile(position)
         self._context: "zmq.Context[Any]" = zmq.Context()
         self._links: List[_Link] = []
         for name in sockets or wanted.sockets():
@@ -264,21 +274,28 @@ class Subscriber:
         poller.poll(int(seconds * 1000) + 1)
 
 
-def parse_since(since: Union[None, float, str]) -> Optional[int]:
-    """Unix microseconds of "10m", "2h", "oldest" or a Unix time in seconds."""
+def parse_since(since: Since) -> Optional[int]:
+    """Unix microseconds of "10m", "2h", "oldest", a datetime or a Unix time in seconds."""
     if since is None:
         return None
-    if isinstance(since, (int, float)):
-        return int(since * 1e6)
-    ago = re.fullmatch(r"(\d+)([smhd])", since)
-    if since != "oldest" and not ago:
-        raise ValueError(f'{since}: give 30s, 10m, 2h, 1d or "oldest"')
-    return int((time.time() - int(ago[1]) * {"s": 1, "m": 60, "h": 3600, "d": 86400}[ago[2]]) * 1e6) \
-        if ago else 0
+    seconds: float = -1
+    if isinstance(since, str):
+        ago = re.fullmatch(r"([0-9]{1,15})([smhd])", since)
+        if ago:
+            seconds = max(0, time.time() - int(ago[1]) * {"s": 1, "m": 60, "h": 3600, "d": 86400}[ago[2]])
+        elif since == "oldest":
+            seconds = 0
+    elif isinstance(since, datetime.datetime):
+        seconds = since.timestamp()
+    elif isinstance(since, (int, float)) and not isinstance(since, bool) and math.isfinite(since):
+        seconds = since
+    if not 0 <= seconds < 1 << 43:
+        raise ValueError(f'{since}: give 30s, 10m, 2h, 1d, "oldest", a datetime or a Unix time')
+    return int(seconds * 1e6)
 
 
 def subscribe(*topics: str, address: Optional[str] = None, position: Union[None, str, Position] = None,
-              since: Union[None, float, str] = None, memory: int = 256 << 20,
+              since: Since = None, memory: int = 256 << 20,
               replay: bool = True, curve_server: Optional[str] = None,
               curve_secret: Optional[str] = None) -> Subscriber:
     """An iterator over events and notices.
@@ -287,7 +304,8 @@ def subscribe(*topics: str, address: Optional[str] = None, position: Union[None,
     address: tcp://HOST:PORT (the base port) or ipc:///run/coretap/NAME.
     position: a file that keeps the place, so that a later call goes on there; or a Position, which
     the application stores itself.
-    since: without a position, where to begin: "10m", "oldest", a Unix time; else at the present.
+    since: without a position, where to begin: "10m", "oldest", a datetime, a Unix time in seconds;
+    else at the present.
     memory: bound in bytes, per socket, for messages that wait here; the publisher's bound is next,
     and what does not fit there is fetched from replay.
     replay: False never asks for what is missing: gaps are told at once.
