@@ -341,6 +341,7 @@ static void directory_clear(const struct bridge *b)
 
 	if (journal >= 0) {
 		unlinkat(journal, "data.mdb", 0);
+		unlinkat(journal, "boot", 0);
 		close(journal);
 		unlinkat(own, "journal", AT_REMOVEDIR);
 	}
