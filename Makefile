@@ -194,7 +194,7 @@ DEBIAN = gcc make clang llvm bpftool libbpf-dev libelf-dev libzmq3-dev libmsgpac
 # What tests alone need: linters, a server, the browser in which the explorer's page is looked at.
 DEBIAN_TESTS = clang-format clang-tidy cppcheck shellcheck flake8 nats-server openssl chromium
 # What `make deb` wants beyond them.
-DEBIAN_PACKAGING = debhelper dh-python dpkg-dev fakeroot pybuild-plugin-pyproject python3-all python3-setuptools
+DEBIAN_PACKAGING = build-essential debhelper dh-python dpkg-dev fakeroot pybuild-plugin-pyproject python3-all python3-setuptools
 
 # What is missing is installed on Debian and its kin; elsewhere it is named.
 deps: PACKAGES = $(DEBIAN)

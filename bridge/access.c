@@ -1,8 +1,10 @@
 /* See access.h. */
 #include <errno.h>
+#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <zmq.h>
 
@@ -368,10 +370,54 @@ bool access_serve(struct access *a)
 	return n == QUESTIONS_PER_TURN;
 }
 
+/* libzmq asks about a key when it connects and never again, and cannot end one connection. So all
+ * tcp connections of this process are ended, by their descriptors: clients come back by themselves,
+ * and are asked for their key. Returns how many. */
+static unsigned int connections_end(void)
+{
+	unsigned int n = 0;
+
+	/* Numbers are given from the lowest on: behind a large hole there is none. */
+	for (int fd = 0, hole = 0; hole < 1024; fd++) {
+		int protocol = 0, listens = 0;
+		socklen_t len = sizeof(int);
+
+		if (getsockopt(fd, SOL_SOCKET, SO_PROTOCOL, &protocol, &len)) {
+			hole = errno == EBADF ? hole + 1 : 0;
+			continue;
+		}
+		hole = 0;
+		len = sizeof(int);
+		if (protocol == IPPROTO_TCP &&
+		    !getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &len) && !listens &&
+		    !shutdown(fd, SHUT_RDWR))
+			n++;
+	}
+	return n;
+}
+
 void access_reload(struct access *a)
 {
-	if (!clients_read(a))
-		log_info("%s: %zu keys", a->clients_file, a->n_clients);
+	size_t n = a->n_clients, gone = 0;
+	uint8_t(*old)[KEY_BYTES] = malloc((n ? n : 1) * KEY_BYTES);
+
+	if (!old) {
+		log_no_memory();
+		return;
+	}
+	if (n)
+		memcpy(old, a->clients, n * KEY_BYTES);
+	if (!clients_read(a)) {
+		log_info("%s: %zu key%s", a->clients_file, a->n_clients,
+			 a->n_clients == 1 ? "" : "s");
+		for (size_t i = 0; i < n; i++)
+			gone += !client_known(a, old[i]);
+		if (gone)
+			log_info("%s: %zu of before not in it any more: %u connections ended, "
+				 "which known clients make again",
+				 a->clients_file, gone, connections_end());
+	}
+	free(old);
 }
 
 uint64_t access_rejected(const struct access *a)

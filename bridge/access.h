@@ -26,7 +26,8 @@ int access_fd(struct access *access);
 /* Answers at most 16 questions. Returns whether there may be more. */
 bool access_serve(struct access *access);
 
-/* Reads the clients' keys again. When they cannot be read the old ones stay, which is logged. */
+/* Reads the clients' keys again. When they cannot be read the old ones stay, which is logged. Who
+ * is connected with a key that is not there any more is cut off. */
 void access_reload(struct access *access);
 
 /* Connections that were refused. A client that is refused tries again and again. */

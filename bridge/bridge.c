@@ -119,8 +119,8 @@ static int lock_take(struct bridge *b)
 		return errno == EACCES || errno == EPERM ? EXIT_PRIVILEGE : EXIT_OTHER;
 	}
 	if (flock(b->lock, LOCK_EX | LOCK_NB)) {
-		log_error("another coretapd runs under the label %s; choose another with --name",
-			  b->label);
+		log_error("another coretapd runs under the label %s; %s", b->label,
+			  b->options->detach ? "stop it first" : "choose another with --name");
 		return EXIT_ADDRESS;
 	}
 	return 0;
@@ -341,6 +341,7 @@ static void directory_clear(const struct bridge *b)
 
 	if (journal >= 0) {
 		unlinkat(journal, "data.mdb", 0);
+		unlinkat(journal, "boot", 0);
 		close(journal);
 		unlinkat(own, "journal", AT_REMOVEDIR);
 	}
@@ -478,9 +479,9 @@ int bridge_open(struct bridge *b, const struct options *options)
 	if (bridge_watch(b, b->node.pidfd))
 		return EXIT_OTHER;
 	b->attached_us = now_us();
-	log_info("%s: attached (%s), publishing as %s%s", b->binaries[b->current].path,
-		 tracer_describe(b->tracer), b->label,
-		 b->resumed ? ", going on where the last coretapd stopped" : "");
+	log_info("%s: %s (%s), publishing as %s%s", b->binaries[b->current].path,
+		 follow_waits(b) ? "waiting for the node" : "attached", tracer_describe(b->tracer),
+		 b->label, b->resumed ? ", going on where the last coretapd stopped" : "");
 	return 0;
 }
 
@@ -702,8 +703,24 @@ static void manager_tell(struct bridge *b)
 	b->notified = b->node.process.pid;
 }
 
+/* Whoever removes the directory takes away ipc sockets and journal, and the lock that keeps a
+ * second coretapd of the label away. */
+static void directory_check(struct bridge *b)
+{
+	struct stat st;
+
+	if (b->directory_gone || (!fstat(b->lock, &st) && st.st_nlink))
+		return;
+	log_error("%s: was removed: its sockets cannot be reached and its journal ends with this "
+		  "process; restart coretapd",
+		  b->directory);
+	b->directory_gone = true;
+}
+
 static void second_pass(struct bridge *b)
 {
+	directory_check(b);
+
 	clock_update(b);
 	losses_tell(b);
 	status_send(b, TOPIC_STATUS);

@@ -41,6 +41,7 @@ struct bridge {
 	struct stream streams[N_SOCKETS];
 	struct evictions evictions;
 	struct journal *journal;
+	bool directory_gone; /* and that was said */
 	bool journal_halved, journal_failed;
 	struct saved_state *saved; /* what the next transaction writes; state.c's */
 	struct publisher_options endpoints;
@@ -94,6 +95,10 @@ int follow_bind(struct bridge *bridge);
 
 /* Attaches the current binary, lets a successor know, opens the gate, watches the file and its
  * name. Returns 0 or an exit_code, said in the log. */
+/* Whether it is not known yet what --pid-file or --datadir names: attaching now would be to every
+ * process of the binary. */
+bool follow_waits(const struct bridge *bridge);
+
 int follow_attach(struct bridge *bridge);
 
 /* Only watches: what is attached was taken over. */

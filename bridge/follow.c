@@ -69,10 +69,12 @@ int follow_bind(struct bridge *b)
 	if (n < 0)
 		log_error("%s: more than %d tracepoint sites", binary->path, GROUP_SITES);
 	else
-		log_error("%s: has none of the tracepoints that are wanted. Check with `readelf -n "
-			  "%s | grep stapsdt`; official Linux releases have them, many "
-			  "distribution builds do not, own builds want WITH_USDT=ON",
-			  binary->path, binary->path);
+		log_error("%s: has none of the tracepoints that are wanted%s", binary->path,
+			  b->options->tracepoints[0]
+				  ? "; `coretap probes` shows those that it has"
+				  : ". Official Linux releases have them, many distribution builds "
+				    "do not, own builds want WITH_USDT=ON; `coretap probes` shows "
+				    "those that it has");
 	return EXIT_NO_TRACEPOINTS;
 }
 
@@ -129,15 +131,21 @@ void follow_watch(struct bridge *b)
 	watch_names(b);
 }
 
+bool follow_waits(const struct bridge *b)
+{
+	return b->node.fixed && !b->node.process.pid;
+}
+
 /* The gate opens last: when everything is attached, pinned, and told to a successor. */
 int follow_attach(struct bridge *b)
 {
 	pid_t pid = b->node.fixed ? b->node.process.pid : 0;
-	int err;
+	int err = 0;
 
 	tracer_only(b->tracer, pid);
-	err = tracer_attach(b->tracer, &b->tps, b->current, current(b)->attach, pid);
-	if (!err && b->options->keep_attached)
+	if (!follow_waits(b))
+		err = tracer_attach(b->tracer, &b->tps, b->current, current(b)->attach, pid);
+	if (!err && !follow_waits(b) && b->options->keep_attached)
 		err = tracer_pin(b->tracer, b->label);
 	if (err)
 		return err == -EPERM || err == -EACCES ? EXIT_PRIVILEGE : EXIT_OTHER;
@@ -182,13 +190,6 @@ static void attach_by_path(struct bridge *b)
 	snprintf(b->node.attach, sizeof(b->node.attach), "%s", b->node.path);
 }
 
-/* What --pid-file or --datadir names next is not known yet: attaching now would be to every process
- * of the binary. */
-static bool waits_for_process(const struct bridge *b)
-{
-	return b->node.fixed && !b->node.process.pid;
-}
-
 /* Somebody writes new code into a traced file: whoever starts from it next must find no
  * breakpoints of ours in it. The writer is held back by the lease until they are gone. */
 static void written(struct bridge *b, unsigned int group)
@@ -211,7 +212,7 @@ static void binary_check(struct bridge *b, unsigned int group, bool lease_broken
 		/* Not attached, for one reason or another: nobody needs to wait for us. */
 		binary_release(binary);
 	/* The writer is done: read what the file holds now. */
-	if (change == BINARY_CLOSED && group == b->current && !waits_for_process(b)) {
+	if (change == BINARY_CLOSED && group == b->current && !follow_waits(b)) {
 		attach_by_path(b);
 		take(b);
 	}
@@ -229,7 +230,7 @@ static void names_check(struct bridge *b)
 	if (read(b->names, buffer, sizeof(buffer)) < 0 && errno != EAGAIN && errno != EINTR)
 		log_warning("%s: its directory is watched no more: %s", b->node.path,
 			    strerror(errno));
-	if (waits_for_process(b) || stat(b->node.path, &st) || !S_ISREG(st.st_mode))
+	if (follow_waits(b) || stat(b->node.path, &st) || !S_ISREG(st.st_mode))
 		return;
 	if (st.st_dev == identity->dev && st.st_ino == identity->ino &&
 	    tracer_attached(b->tracer, b->current))

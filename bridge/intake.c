@@ -79,8 +79,10 @@ void intake_node_ended(struct bridge *b, uint64_t time_us, uint64_t low_lost)
 	tracer_forget_calls(b->tracer, b->node.process.pid);
 	node_gone(&b->node);
 	b->node_exited = false;
-	if (b->options->pid)
+	if (b->options->pid) {
+		log_info("--pid names no other: ends; --datadir follows a node through restarts");
 		b->stopping = true;
+	}
 }
 
 /* ---- records ---- */

@@ -1,4 +1,8 @@
 /* coretapd: publishes the tracepoints of a Bitcoin Core node on ZeroMQ. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
 #include "bridge.h"
 #include "descriptors.h"
 #include "log.h"
@@ -13,6 +17,11 @@ int main(int argc, char **argv)
 	descriptors_prepare();
 	if (!options_parse(&options, argc, argv, &code)) {
 		options_free(&options);
+		errno = EIO;
+		if (!code && (fflush(stdout) || ferror(stdout))) {
+			log_error("standard output: %s", strerror(errno));
+			return EXIT_OTHER;
+		}
 		return code;
 	}
 	code = bridge_open(&bridge, &options);

@@ -15,22 +15,31 @@
 #include "node.h"
 #include "privilege.h"
 
+#define MAX_LISTED 4
+
 /* Processes that match, for the one that is meant or for the message that there are several. */
 struct candidates {
 	struct process first;
 	size_t n;
-	char list[256];
+	char list[MAX_LISTED * 220 + 16];
 };
 
 static bool candidate_add(void *arg, const struct process *process)
 {
 	struct candidates *c = arg;
 	size_t used = strlen(c->list);
+	char datadir[PATH_MAX];
 
 	if (!c->n++)
 		c->first = *process;
-	snprintf(c->list + used, sizeof(c->list) - used, "%s%d (%.100s)", used ? ", " : "",
-		 process->pid, process->binary);
+	if (c->n > MAX_LISTED) {
+		snprintf(c->list + used, sizeof(c->list) - used, "%s",
+			 c->n == MAX_LISTED + 1 ? ", ..." : "");
+		return true;
+	}
+	process_datadir(process->pid, datadir, sizeof(datadir));
+	snprintf(c->list + used, sizeof(c->list) - used, "%s%d (%.100s, %.100s)", used ? ", " : "",
+		 process->pid, process->binary, datadir);
 	return true;
 }
 
@@ -101,7 +110,7 @@ static int node_find_datadir(struct node *node, const struct options *options, c
 			  err == -EACCES
 				  ? "may not be looked into by this user"
 				  : "no PID file of a node in it: is it running, and is this "
-				    "its data directory?");
+				    "its data directory? To wait for it add --binary");
 		return err == -EACCES ? -EPERM : -ESRCH;
 	}
 	return node_find_file(node, options, path);
@@ -123,7 +132,7 @@ static int node_find_running(struct node *node, const char *binary)
 		return n;
 	}
 	if (c.n > 1) {
-		log_error("several processes have the tracepoints, choose one with --pid: %s",
+		log_error("several processes have the tracepoints, choose one with --datadir: %s",
 			  c.list);
 		return -EMLINK;
 	}
@@ -152,12 +161,31 @@ static int node_find_running(struct node *node, const char *binary)
 	return -ESRCH;
 }
 
+/* The process that a file names, now or later. */
+static int node_await(struct node *node, const struct options *options)
+{
+	struct stat st;
+
+	if (stat(options->binary, &st)) {
+		log_error("%s: %s", options->binary, strerror(errno));
+		return -ESRCH;
+	}
+	node->fixed = true;
+	if (!node_find_again(node, options, st.st_dev, st.st_ino)) {
+		snprintf(node->path, sizeof(node->path), "%s", options->binary);
+		snprintf(node->attach, sizeof(node->attach), "%s", options->binary);
+	}
+	return 0;
+}
+
 int node_find(struct node *node, const struct options *options)
 {
 	memset(node, 0, sizeof(*node));
 	node->pidfd = -1;
 	if (options->pid)
 		return node_find_pid(node, options->pid, "--pid");
+	if (options->binary && (options->pid_file || options->datadir))
+		return node_await(node, options);
 	if (options->pid_file)
 		return node_find_file(node, options, options->pid_file);
 	if (options->datadir)

@@ -21,8 +21,9 @@ struct node {
 	char attach[PATH_MAX]; /* for the kernel: through /proc/PID/exe where a process runs */
 };
 
-/* Finds the node that the options mean. Returns 0 (process.pid is 0 where only a binary is named
- * and does not run yet), -ESRCH, -EMLINK (several), or -EPERM, said in the log. */
+/* Finds the node that the options mean. Returns 0 (process.pid is 0 where a binary is named and
+ * does not run yet, or not as the process that is named), -ESRCH, -EMLINK (several), or -EPERM,
+ * said in the log. */
 int node_find(struct node *node, const struct options *options);
 
 /* Looks again, without a word, when no process runs: for the one that a PID file names by now; for

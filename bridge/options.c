@@ -69,7 +69,7 @@ static const struct {
 	const char *help;
 } table[] = {
 	{ "binary", "PATH", OPT_BINARY, "trace this executable, whether it runs already or not" },
-	{ "pid", "PID", OPT_PID, "trace this process only" },
+	{ "pid", "PID", OPT_PID, "trace this process only, and end with it" },
 	{ "pid-file", "FILE", OPT_PID_FILE, "trace the process that this file names" },
 	{ "datadir", "DIR", OPT_DATADIR, "trace the node that uses this data directory" },
 	{ "name", "NAME", OPT_NAME,
@@ -141,6 +141,9 @@ static void help(void)
 	       "lock in use, 6 node not found.\n");
 }
 
+/* Between the words of a list. */
+#define SEPARATORS ", "
+
 static bool parse_number(const char *text, unsigned long long max, unsigned long long *out)
 {
 	char *end;
@@ -209,8 +212,8 @@ static bool parse_without(const char *text, unsigned int *out)
 	char *copy = strdup(text), *save = NULL;
 	bool known = copy != NULL;
 
-	for (char *word = copy ? strtok_r(copy, ",", &save) : NULL; word && known;
-	     word = strtok_r(NULL, ",", &save)) {
+	for (char *word = copy ? strtok_r(copy, SEPARATORS, &save) : NULL; word && known;
+	     word = strtok_r(NULL, SEPARATORS, &save)) {
 		known = false;
 		for (size_t i = 0; i < sizeof(features) / sizeof(features[0]); i++) {
 			if (!strcmp(word, features[i].name)) {
@@ -259,10 +262,11 @@ static bool parse_payload(struct options *o, char *text)
 {
 	char *save = NULL;
 
-	if (!text[strspn(text, ",")])
+	if (!text[strspn(text, SEPARATORS)])
 		return false;
 
-	for (char *word = strtok_r(text, ",", &save); word; word = strtok_r(NULL, ",", &save)) {
+	for (char *word = strtok_r(text, SEPARATORS, &save); word;
+	     word = strtok_r(NULL, SEPARATORS, &save)) {
 		char *value = strchr(word, '=');
 		struct rule *rule;
 		uint32_t limit;
@@ -294,7 +298,8 @@ static bool rules_finish(struct options *o, char *types)
 
 	if (!types)
 		return true;
-	for (char *word = strtok_r(types, ",", &save); word; word = strtok_r(NULL, ",", &save)) {
+	for (char *word = strtok_r(types, SEPARATORS, &save); word;
+	     word = strtok_r(NULL, SEPARATORS, &save)) {
 		struct rule *rule;
 
 		if (!is_message_type(word) || n == MAX_RULES) {
@@ -410,6 +415,34 @@ static bool append_endpoint(const char *option, const char **list, const char *t
 		return false;
 	}
 	return append(option, list, MAX_ENDPOINTS, text);
+}
+
+/* What is good for an option that refused a value. */
+static const char *wanted(int option)
+{
+	switch (option) {
+	case OPT_PID:
+		return "the number of a process";
+	case OPT_PAYLOAD:
+		return "a size up to 4M, full, or TYPE=SIZE, separated by commas";
+	case OPT_PORT:
+		return "1 to 65533, or none";
+	case OPT_SUBSCRIBER_MEMORY:
+		return "a size";
+	case OPT_JOURNAL_LOW:
+	case OPT_JOURNAL_HIGH:
+		return "a size from 1M";
+	case OPT_WITHOUT:
+		return "multi, sleepable, tai or dynptr, separated by commas";
+	case OPT_METRICS:
+		return "ADDRESS:PORT, like 127.0.0.1:9332";
+	case OPT_IPC_MODE:
+		return "an octal number, like 0660";
+	case OPT_LOG_LEVEL:
+		return "error, warning, info or debug";
+	default:
+		return "yes or no";
+	}
 }
 
 static bool options_set(struct options *o, int option, const char *name, char *argument)
@@ -544,8 +577,7 @@ static bool options_set(struct options *o, int option, const char *name, char *a
 	case OPT_IPC_GROUP:
 		return parse_group(argument, &o->ipc_group);
 	}
-	log_error("--%s %s: not a value for this option; see coretapd --help", name,
-		  argument ? argument : "");
+	log_error("--%s %s: wants %s", name, argument ? argument : "", wanted(option));
 	return false;
 }
 
@@ -569,6 +601,15 @@ static bool globs_check(const struct options *o, const char *option, const char 
 		}
 	}
 	return true;
+}
+
+static bool selection_check(const struct options *o)
+{
+	for (size_t i = 0; i < o->declarations.n; i++)
+		if (options_select(o, &o->declarations.events[i]))
+			return true;
+	log_error("--exclude: leaves no topic to publish");
+	return false;
 }
 
 static bool declarations_load(struct options *o)
@@ -859,7 +900,8 @@ bool options_parse(struct options *o, int argc, char **argv, int *exit_code)
 	}
 	return rules_finish(o, o->message_types) && declarations_load(o) &&
 	       globs_check(o, "only", o->only, o->n_only) &&
-	       globs_check(o, "exclude", o->exclude, o->n_exclude) && access_check(o);
+	       globs_check(o, "exclude", o->exclude, o->n_exclude) && selection_check(o) &&
+	       access_check(o);
 }
 
 bool options_select(const void *arg, const struct event_desc *event)

@@ -308,14 +308,20 @@ static const char *config_chain(pid_t pid, const char *path)
 	return chain;
 }
 
-const char *process_chain(pid_t pid)
+/* What a node was told by its arguments; with empty texts where it was not. */
+struct arguments {
+	char config[PATH_MAX], datadir[PATH_MAX];
+	const char *chain;
+};
+
+static void arguments_read(struct arguments *a, pid_t pid)
 {
-	char path[64], args[65536], config[PATH_MAX] = "", datadir[PATH_MAX] = "";
-	const char *chain = NULL;
-	struct stat st;
+	char path[64], args[65536];
 	struct passwd *owner;
+	struct stat st;
 	ssize_t n;
 
+	*a = (struct arguments){ .chain = NULL };
 	snprintf(path, sizeof(path), "/proc/%d/cmdline", pid);
 	n = file_read(path, args, sizeof(args));
 	for (char *arg = args; n > 0 && arg < args + n; arg += strlen(arg) + 1) {
@@ -327,25 +333,40 @@ const char *process_chain(pid_t pid)
 			continue;
 		word += word[1] == '-' ? 2 : 1;
 		if (!strncmp(word, "datadir=", 8))
-			snprintf(datadir, sizeof(datadir), "%s", word + 8);
+			snprintf(a->datadir, sizeof(a->datadir), "%s", word + 8);
 		else if (!strncmp(word, "conf=", 5))
-			snprintf(config, sizeof(config), "%s", word + 5);
+			snprintf(a->config, sizeof(a->config), "%s", word + 5);
 		else if (setting_chain(word))
-			chain = setting_chain(word);
+			a->chain = setting_chain(word);
 	}
-	if (chain)
-		return chain;
-	if (!datadir[0]) {
-		snprintf(path, sizeof(path), "/proc/%d", pid);
-		owner = stat(path, &st) ? NULL : getpwuid(st.st_uid);
-		snprintf(datadir, sizeof(datadir), "%s/.bitcoin", owner ? owner->pw_dir : "/root");
-	}
-	if (config[0] != '/') {
+	if (a->datadir[0])
+		return;
+	snprintf(path, sizeof(path), "/proc/%d", pid);
+	owner = stat(path, &st) ? NULL : getpwuid(st.st_uid);
+	snprintf(a->datadir, sizeof(a->datadir), "%s/.bitcoin", owner ? owner->pw_dir : "/root");
+}
+
+void process_datadir(pid_t pid, char *path, size_t size)
+{
+	struct arguments a;
+
+	arguments_read(&a, pid);
+	snprintf(path, size, "%s", a.datadir);
+}
+
+const char *process_chain(pid_t pid)
+{
+	struct arguments a;
+
+	arguments_read(&a, pid);
+	if (a.chain)
+		return a.chain;
+	if (a.config[0] != '/') {
 		char name[PATH_MAX];
 
-		snprintf(name, sizeof(name), "%s", config[0] ? config : "bitcoin.conf");
-		snprintf(config, sizeof(config), "%.2000s/%.2000s", datadir, name);
+		snprintf(name, sizeof(name), "%s", a.config[0] ? a.config : "bitcoin.conf");
+		snprintf(a.config, sizeof(a.config), "%.2000s/%.2000s", a.datadir, name);
 	}
-	chain = config_chain(pid, config);
-	return chain ? chain : "main";
+	a.chain = config_chain(pid, a.config);
+	return a.chain ? a.chain : "main";
 }

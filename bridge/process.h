@@ -57,6 +57,9 @@ bool process_namespace_is_own(void);
  * Returns 0, -ENOENT, or -EACCES when it cannot be told. */
 int process_pid_file(const char *datadir, char *path, size_t size);
 
+/* The data directory that a node was told by its arguments, else its user's. */
+void process_datadir(pid_t pid, char *path, size_t size);
+
 /* The chain that a node was told to use by its arguments or bitcoin.conf: "main", "test",
  * "testnet4", "signet", "regtest"; "main" when nothing tells. */
 const char *process_chain(pid_t pid);

@@ -427,6 +427,7 @@ static int anchor(struct coretap *tap, struct link *link)
 {
 	const char *node;
 	uint64_t run;
+	int err;
 
 	if (link->anchored || !tap->position)
 		return 0;
@@ -434,7 +435,9 @@ static int anchor(struct coretap *tap, struct link *link)
 	if (!run)
 		return 0;
 	link->anchored = true;
-	return write_position(tap);
+	err = write_position(tap);
+	tap->moved = true; /* by that event */
+	return err;
 }
 
 static void heard(struct coretap *tap, struct link *link)

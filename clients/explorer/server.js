@@ -1,17 +1,22 @@
 #!/usr/bin/env node
 // coretap-explorer: a node's mempool, live in a browser.
-import { Api } from "./src/api.js";
-import { openServer } from "./src/http.js";
-import { openMirror } from "./src/mirror.js";
-import { HELP, UsageError, readOptions } from "./src/options.js";
-import { State } from "./src/state.js";
-
 function fail(text, code) {
   process.stderr.write(`coretap-explorer: ${text}\n`);
   process.exit(code);
 }
 
-function start(options) {
+// Whoever lacks the packages is told how to get them.
+async function load(...names) {
+  try {
+    return Object.assign({}, ...(await Promise.all(names.map((name) => import(`./src/${name}.js`)))));
+  } catch (error) {
+    if (error.code !== "ERR_MODULE_NOT_FOUND") throw error;
+    return fail(`${error.message.split(" imported from")[0]}; \`make deps-js\` fetches what it needs`, 1);
+  }
+}
+
+async function start(options) {
+  const { Api, openServer, openMirror, State } = await load("api", "http", "mirror", "state");
   const pool = openMirror(options);
   const state = new State(pool, { exact: options.rpc !== null, history: options.history });
   const api = new Api(state, options);
@@ -41,11 +46,12 @@ function start(options) {
   process.on("SIGINT", stop).on("SIGTERM", stop);
 }
 
+const { HELP, UsageError, readOptions } = await load("options");
 try {
   const options = readOptions(process.argv.slice(2));
   if (options.help) process.stdout.write(HELP);
   else if (options.version) process.stdout.write(`${options.version}\n`);
-  else start(options);
+  else await start(options);
 } catch (error) {
   if (error instanceof UsageError || error instanceof TypeError) fail(error.message, 2);
   throw error;

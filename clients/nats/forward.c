@@ -24,6 +24,9 @@
 #include "window.h"
 
 #define RETRY_MS 1000
+#define RETRY_MOST_MS                                                                      \
+	16000	      /* while a stream takes nothing: each attempt sends the window again \
+		       */
 #define ACK_MS 5000   /* a message without an acknowledgement for so long is not coming through */
 #define QUIET_MS 2000 /* more than WINDOW_LEASE_MS, and than a second between statuses */
 #define DRAIN_MS 5000 /* at the end, for what is under way */
@@ -49,9 +52,11 @@ struct forward {
 	uint64_t stored;       /* highest sequence that this process knows to be stored */
 	bool quiet, standby;   /* waiting for silence; somebody else was seen to write */
 	uint64_t quiet_last;
-	int64_t quiet_since, retry_at, down_since;
-	char said[300]; /* why there is no link, as it was told last */
-	bool hopeless;	/* end with an error */
+	int64_t quiet_since, retry_at, retry_ms, down_since;
+	uint64_t linked_after; /* where the stream ended when the connection was made */
+	bool waiting;	       /* the last one left something, and none of it is stored yet */
+	char said[300];	       /* why there is no link, as it was told last */
+	bool hopeless;	       /* end with an error */
 
 	uint64_t messages, bytes, reported_at, reported_messages, reported_bytes;
 };
@@ -73,8 +78,21 @@ static void say(struct forward *forward, const char *reason)
 	complain("%s", reason);
 }
 
+static bool has_progress(const struct forward *forward)
+{
+	return window_stored(forward->window) > forward->linked_after;
+}
+
 static void unlink_server(struct forward *forward)
 {
+	if (forward->linked) {
+		forward->waiting = forward->window && window_waiting(forward->window);
+		forward->retry_ms = forward->waiting && !has_progress(forward)
+					    ? 2 * forward->retry_ms
+					    : RETRY_MS;
+		if (forward->retry_ms > RETRY_MOST_MS)
+			forward->retry_ms = RETRY_MOST_MS;
+	}
 	if (forward->window)
 		window_detach(forward->window);
 	if (forward->connection)
@@ -83,7 +101,7 @@ static void unlink_server(struct forward *forward)
 	natsConnection_Destroy(forward->connection);
 	forward->connection = NULL;
 	forward->linked = false;
-	forward->retry_at = now_ms() + RETRY_MS;
+	forward->retry_at = now_ms() + forward->retry_ms;
 	if (!forward->down_since)
 		forward->down_since = now_ms();
 }
@@ -228,6 +246,20 @@ static int open_window(struct forward *forward)
 	return 0;
 }
 
+/* Where something waits a connection alone is worth no word: a full stream can be connected to. */
+static void tell_linked(struct forward *forward)
+{
+	complain("stream %s at %s: publishing after sequence %" PRIu64, forward->stream_name,
+		 forward->server.at, forward->linked_after);
+	if (forward->messages && now_ms() - forward->down_since > RETRY_MS)
+		complain("nothing was published for %.1f s; the journals have what happened "
+			 "meanwhile, unless told otherwise",
+			 (double)(now_ms() - forward->down_since) / 1000);
+	forward->down_since = 0;
+	forward->waiting = false;
+	*forward->said = '\0';
+}
+
 static int link_server(struct forward *forward)
 {
 	int err = connect_stream(forward);
@@ -239,14 +271,9 @@ static int link_server(struct forward *forward)
 	if (err)
 		return err;
 	forward->linked = true;
-	complain("stream %s at %s: publishing after sequence %" PRIu64, forward->stream_name,
-		 forward->server.at, forward->stream.last);
-	if (forward->messages && now_ms() - forward->down_since > RETRY_MS)
-		complain("nothing was published for %.1f s; the journals have what happened "
-			 "meanwhile, unless told otherwise",
-			 (double)(now_ms() - forward->down_since) / 1000);
-	forward->down_since = 0;
-	*forward->said = '\0';
+	forward->linked_after = forward->stream.last;
+	if (!forward->waiting)
+		tell_linked(forward);
 	return 0;
 }
 
@@ -258,6 +285,8 @@ static void check_window(struct forward *forward)
 	int code;
 
 	window_settle(forward->window, source_stored);
+	if (forward->waiting && has_progress(forward))
+		tell_linked(forward);
 	why = window_failure(forward->window, &code);
 	if (!why)
 		return;
@@ -322,6 +351,10 @@ static void report(struct forward *forward, uint64_t now)
 		 (double)(forward->messages - forward->reported_messages) / seconds,
 		 (double)(forward->bytes - forward->reported_bytes) / seconds,
 		 forward->window ? window_waiting(forward->window) : 0);
+	if (forward->down_since)
+		complain("nothing was stored for %.0f s%s%s",
+			 (double)(now_ms() - forward->down_since) / 1000,
+			 *forward->said ? ": " : "", forward->said);
 	for (size_t i = 0; i < forward->n_sources; i++)
 		complain("%s: %s events behind on low, %s on high", forward->sources[i].label,
 			 grouped(source_behind(&forward->sources[i], SOCKET_LOW)),
@@ -640,7 +673,8 @@ static int run(const struct subcommand *self, int argc, char **argv)
 	struct forward forward = { .stream_name = "coretap",
 				   .window_messages = 4096,
 				   .window_bytes = 16 << 20,
-				   .takeover_ms = 5000 };
+				   .takeover_ms = 5000,
+				   .retry_ms = RETRY_MS };
 	struct arguments arguments = { .forward = &forward, .source = { .memory = 64 << 20 } };
 	int option, code = EXIT_DONE;
 

@@ -17,6 +17,8 @@
  */
 #define LARGEST_MESSAGE (4000000 + 8192)
 
+#define HOUR_NS (3600 * INT64_C(1000000000))
+
 struct setup {
 	struct server server;
 	const char *name;
@@ -42,7 +44,8 @@ static void say_stream(const char *verb, const jsStreamInfo *info)
 	printf("; %" PRId64 " replica%s, %s", config->Replicas, config->Replicas > 1 ? "s" : "",
 	       config->Storage == js_FileStorage ? "on disk" : "in memory");
 	if (config->MaxAge > 0)
-		printf(", kept for %.6g h", (double)config->MaxAge / 3600e9);
+		printf(config->MaxAge < HOUR_NS ? ", kept for %.6g s" : ", kept for %.6g h",
+		       (double)config->MaxAge / (config->MaxAge < HOUR_NS ? 1e9 : 3600e9));
 	if (config->MaxBytes > 0)
 		printf(", at most %s bytes", grouped((uint64_t)config->MaxBytes));
 	printf(", when full %s",

@@ -144,6 +144,8 @@ class Usage(CommandCase):
                  (("tail", "--since", "2009-13-41"), 2, "neither a duration"),
                  (("tail", "--address", "nowhere"), 2, "not an address"),
                  (("tail", "--position", "/"), 1, "/: "),
+                 (("tail", "--position", "/nowhere/file"), 1, "/nowhere/file: No such file"),
+                 (("tail", "mempol", "--position", "/"), 1, "mempol: no topic"),
                  (("evictions", "x"), 2, "takes no arguments"),
                  (("watch",), 2, "name the txids"), (("watch", "12"), 2, "not a txid"),
                  (("watch", "0" * 63 + "g"), 2, "not a txid"),
@@ -303,6 +305,15 @@ class Streams(CommandCase):
         self.assertEqual(result.returncode, 1)
         self.assertIn("standard output: No space left", result.stderr)
 
+    def test_help_to_a_full_disk(self):
+        for command in (("coretap", "--version"), ("coretap", "--help"), ("coretap", "tail", "--help"),
+                        ("coretapd", "--help"), ("coretapd", "--version")):
+            with self.subTest(command=command), open("/dev/full", "w") as full:
+                result = subprocess.run([tool(command[0]), *command[1:]], stdout=full,
+                                        stderr=subprocess.PIPE, text=True)
+                self.assertEqual(result.returncode, 1)
+                self.assertIn("standard output: No space left", result.stderr)
+
     def test_since_and_position(self):
         bridge = self.bridge()
         position = self.path("position")
@@ -316,12 +327,12 @@ class Streams(CommandCase):
         self.assertIn(json_lines(later.stdout)[0]["seq"], range(600, 1000))
 
         parts = []
-        for _ in range(3):
+        for count in (1, 1, 331, 333):
             result = coretap("tail", "mempool", "--since", "oldest", "--position", position, "--count",
-                             333, *self.address)
+                             count, *self.address)
             self.assertEqual(result.returncode, 0, result.stderr)
             parts += [e["seq"] for e in json_lines(result.stdout)]
-        self.assertEqual(parts, list(range(1, 1000)))
+        self.assertEqual(parts, list(range(1, 667)))
         with open(position, "w") as file:
             file.write("something else\n")
         result = coretap("tail", "--position", position, *self.address)
@@ -386,13 +397,16 @@ class Watch(CommandCase):
         code, lines, _ = self.watch([confirmed["txid"].upper(), conflict["txid"], replaced["txid"]])
         self.assertEqual((code, {what for what, _ in lines}),
                          (11, {"added", "confirmed", "conflict", "replaced"}))
-        # Never seen; and whoever was in the mempool when the node ended.
+        # Never seen: a node that ended before cannot have had it.
         code, lines, _ = self.watch("00" * 32, "--timeout", "2s")
-        self.assertEqual((code, lines[0][0], lines[0][1]["why"]), (13, "unknown", "the node ended"))
+        self.assertEqual((code, lines[0][0], lines[0][1]["seen"]), (14, "undecided", False))
         self.assertGreater(fired["mempool.removed"], 500)
 
     def test_evicted_and_undecided(self):
+        """By a node whose predecessor ended before."""
         self.bridge()
+        with FakeNode("burst", 1, "--wait", "--start-delay", 300) as node:
+            node.finish()
         with FakeNode("burst", 10, "--reason", "expiry", "--wait", "--start-delay", 300,
                       "--hold"):
             txid = "1f1e1d1c1b1a191817161514131211100f0e0d0c" + f"{0:08x}{7:016x}"

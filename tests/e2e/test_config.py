@@ -86,6 +86,12 @@ class Config(TestCase):
         for command in COMMANDS - {"help", "version"}:
             self.refused(f"\n{command}: yes\n", 2, command, "command line")
 
+    def test_lists_with_blanks(self):
+        self.write("message-types: inv, tx\npayload: tx=full, block=0\nwithout: multi, tai\n")
+        self.assertEqual(run("--config", self.path, "--binary", FAKE_NODE, "--check")[0], 0)
+        code, lines, _ = run("--message-types", "inv, abcdefghijklmnop")
+        self.assertIn('"abcdefghijklmnop"', lines[0])
+
     def test_files_that_are_none(self):
         for path in ("/nonexistent/file", self.directory, "/dev/zero", "/dev/null"):
             code, lines, _ = run("--config", path)

@@ -200,6 +200,27 @@ class Files(Case):
         self.restarts("--datadir", self.path("data"), self.path("data", "regtest", "bitcoind.pid"),
                       [self.binary()] * 3)
 
+    def test_datadir_before_the_node_starts(self):
+        """With --binary: a directory that has no PID file, or one that a killed node left."""
+        binary, pid_file = self.binary(), self.path("data", "regtest", "bitcoind.pid")
+        for stale in (False, True):
+            with FakeNode("burst", 1, "--wait", "--hold", binary=binary) as bystander:
+                if stale:
+                    self.write(pid_file, 2 ** 22 - 1)
+                with Bridge("--datadir", self.path("data"), binary=binary) as bridge, \
+                        Subscriber(bridge) as sub:
+                    self.assertIn("waiting for the node", bridge.log())
+                    self.assertIsNone(sub.wait_status().status("low")["pid"])
+                    self.assertFalse(any(semaphores(bystander.pid, binary).values()))
+                    with FakeNode("burst", 500, "--wait", "--hold", binary=binary) as node:
+                        self.write(pid_file, node.pid)
+                        sub.wait_count("mempool.removed", 500)
+                        node.stop()
+                    wait_until(lambda: sub.of("node.exited"), 5, "node.exited")
+                    self.check_lives(sub, node.pid)
+                    self.check_account(sub, {"mempool.removed": 500})
+                self.assertEqual(bystander.stop(), {})
+
     def test_upgrade_elsewhere(self):
         """The next node runs from another file: its own notes are used."""
         self.restarts("--pid-file", self.path("node.pid"), self.path("node.pid"),

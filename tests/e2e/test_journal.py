@@ -361,7 +361,7 @@ class Bounds(JournalCase):
             for i, txs in enumerate((100, 8000, 300, 25000, 100, 8000)):
                 with FakeNode("blocks", 1, txs, "--wait", "--seed", i + 1) as node:
                     node.finish()
-                wait_until(lambda: sub.count.get("block.evictions", 0) == i + 1, 20, "the list")
+                wait_until(lambda: sub.count.get("block.evictions", 0) >= i + 1, 20, "the list")
             wait_until(lambda: sub.count.get("node.exited") == 6, 5)
             self.check_stream(sub)
             wait_until(lambda: sub.status("low")["heads"]["node.exited"] == 6, 3)

@@ -222,12 +222,14 @@ class Nats(TestCase):
         with self.burst(20000) as node:
             fired = node.finish()
         forwarder.wait_log("maximum bytes exceeded")
+        time.sleep(4)  # attempts that come to nothing are not told each
         said = setup(cluster, "--max-bytes", "1G", "--discard", "new").stdout
         self.assertIn("changed stream coretap: ", said)
         wait_forwarded(cluster, bridge.name, fired)
         self.assertEqual(forwarder.stop(), 0)
         self.check_whole(cluster, {bridge.name: fired})
         self.assertEqual(forwarder.log().count("maximum bytes exceeded"), 1)
+        self.assertEqual(forwarder.log().count("publishing after sequence"), 2)
 
     def test_stream_emptied_and_deleted(self):
         """What an operator removes from the stream does not come again; a stream made anew gets what
@@ -271,13 +273,19 @@ class Nats(TestCase):
         forwarder = self.enter(Forwarder(cluster, bridge))
         with self.burst(2, "--probe", "message", "--size", 300000) as node:
             node.finish()
-        wait_forwarded(cluster, bridge.name, {"net.inbound_message": 8})
+        with self.burst(1, "--probe", "message", "--size", 100) as node:
+            node.finish()
+        wait_forwarded(cluster, bridge.name, {"net.inbound_message": 9})
         self.assertEqual(forwarder.stop(), 0)
         self.assertIn("larger than the server or the stream takes", forwarder.log())
         account = read(cluster)
         self.assertEqual([(t["topic"], t["first"], t["last"], t["reason"]) for t in account.told],
                          [("net.inbound_message", i, i, "too large") for i in (1, 2, 3, 7, 8)])
-        self.assertEqual(account.count[bridge.name, "net.inbound_message"], 3)
+        self.assertEqual(account.count[bridge.name, "net.inbound_message"], 4)
+        told = subprocess.run([tool("coretap"), "tail", "net.*", "--since", "oldest", "--text", "--count", "4", "--nats",
+                               cluster.url], capture_output=True, text=True, timeout=60)
+        self.assertEqual((told.returncode, told.stdout.count("net.inbound_message")), (0, 4), told.stderr)
+        self.assertIn("net.inbound_message: 2 not in the stream, numbers 7 to 8", told.stderr)
 
     def test_credentials(self):
         """A password, and TLS: wrong ones end it with one line."""

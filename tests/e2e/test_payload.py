@@ -352,7 +352,7 @@ class Journal(Case):
         with self.bridge("--payload", "full", "--journal-high", "32M", "--journal-low", "16M", sanitized=False) \
                 as bridge, Subscriber(bridge) as sub:
             sub.wait_status()
-            pid, _ = self.fire(sub, 40, 3_999_900, "--rate", 40)
+            pid, _ = self.fire(sub, 40, 3_999_900, "--rate", 15)
             got = self.messages(sub, pid)
             self.assertEqual(len(got), 40)
             for index, event in enumerate(got):

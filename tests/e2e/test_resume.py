@@ -84,7 +84,9 @@ class Account:
 
 
 class ResumeCase(TestCase):
-    plain = False  # True: how many kills, or commits, there are in some time matters; not sanitized then
+    # True: how many kills there are in some time matters; not sanitized then, nor with a killer, who counts
+    # commits, nor with a library preloaded.
+    plain = False
 
     def setUp(self):
         need_root()
@@ -117,7 +119,7 @@ class ResumeCase(TestCase):
         if not any(str(a).startswith("--ring") for a in args):
             args = ("--ring-low", "256M", "--ring-high", "256M", *args)
         bridge = Bridge(*(["--keep-attached"] if keep else []), *args, port=self.port, name=self.label,
-                        binary=self.binary if binary is None else binary, sanitized=not (self.plain or killer),
+                        binary=self.binary if binary is None else binary, sanitized=not (self.plain or killer or prefix),
                         ready=ready, env=env, keep=True, prefix=prefix)
         self.bridges.append(bridge)
         return bridge

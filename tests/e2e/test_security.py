@@ -545,6 +545,27 @@ class Curve(Case):
             wait_until(lambda: f"{self.path('clients')}:4" in bridge.log(), 5, "told")
             self.assertTrue(self.connect(bridge.port, client="eve").poll(5000))
 
+    def test_a_key_that_is_taken_back(self):
+        """Who is connected with it gets nothing more; others connect again."""
+        shutil.copy(self.path("alice.pub"), self.path("alice only"))
+        with open(self.path("clients"), "a") as f:
+            f.write(self.key("eve.pub").decode() + "\n")
+        with Bridge(*self.options(), binary=self.binary) as bridge:
+            alice, eve = (self.connect(bridge.port, client=name) for name in ("alice", "eve"))
+            for s in (alice, eve):
+                self.assertTrue(s.poll(5000))
+            os.rename(self.path("alice only"), self.path("clients"))
+            bridge.send(signal.SIGHUP)
+            wait_until(lambda: "1 of before not in it any more: 2 connections" in bridge.log(), 5,
+                       "read again")
+            self.assertIn("clients: 1 key\n", bridge.log())
+            while eve.poll(0) or alice.poll(0):  # what was under way
+                for s in (alice, eve):
+                    if s.poll(0):
+                        s.recv_multipart()
+            self.assertTrue(alice.poll(10000))
+            self.assertFalse(eve.poll(2500))
+
     def test_nothing_without_curve(self):
         """The status says nothing of keys where none are demanded."""
         with Bridge(binary=self.binary) as bridge, Subscriber(bridge) as sub:

@@ -153,7 +153,7 @@ class Refusals(Case):
         path = self.binary()
         with FakeNode("burst", 1, "--wait", "--hold", binary=path) as one, \
                 FakeNode("burst", 1, "--wait", "--hold", binary=path) as two:
-            self.refused(NO_NODE, "--binary", path, says=(str(one.pid), str(two.pid), "--pid"))
+            self.refused(NO_NODE, "--binary", path, says=(str(one.pid), str(two.pid), "--datadir"))
 
     def test_no_such_process(self):
         with subprocess.Popen(["true"]) as process:
@@ -164,6 +164,9 @@ class Refusals(Case):
         with open(self.path("pid"), "w") as f:
             f.write("not a number\n")
         self.refused(NO_NODE, "--pid-file", self.path("pid"), says=(self.path("pid"),))
+
+    def test_nothing_left_to_publish(self):
+        self.refused(USAGE, "--only", "mempool.*", "--exclude", "*", says=("--exclude", "no topic"))
 
     def test_usage(self):
         for args in (["--no-such-option"], ["--port", "x"], ["--port", "0"], ["--port", "65535"],
@@ -270,8 +273,9 @@ class Surroundings(Case):
         """What is written there ends nowhere, and in no file of ours."""
         binary, label = self.binary(), own_label()
         self.addCleanup(forget, label)
-        process = subprocess.Popen(["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", tool("coretapd"), "--binary", binary, "--name",
-                                    label, "--port", str(free_port()), "--journal-low", "4M", "--journal-high", "4M"])
+        process = subprocess.Popen(["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", tool("coretapd"), "--binary", binary,
+                                    "--name", label, "--port", str(free_port()),
+                                    "--journal-low", "4M", "--journal-high", "4M"])
         try:
             wait_until(lambda: os.path.exists(f"/run/coretap/{label}/replay.sock"), 20)
             self.assertEqual([os.readlink(f"/proc/{process.pid}/fd/{i}") for i in range(3)], ["/dev/null"] * 3)
@@ -318,6 +322,18 @@ class Addresses(Case):
             code, text = self.other("--port", free_port(), label=bridge.name)
             self.assertEqual(code, ADDRESS, text)
             self.assertIn(bridge.name, text)
+
+    def test_directory_removed(self):
+        """It goes on over tcp, and says what is gone, once."""
+        with Bridge() as bridge, Subscriber(bridge) as sub:
+            sub.wait_status()
+            shutil.rmtree(f"/run/coretap/{bridge.name}")
+            with FakeNode("burst", 10, "--wait") as node:
+                node.finish()
+            sub.wait_count("mempool.removed", 10)
+            wait_until(lambda: "was removed" in bridge.log(), 5)
+            time.sleep(1.5)
+            self.assertEqual(bridge.log().count("was removed"), 1)
 
     def ipc_works(self, name):
         context = zmq.Context()
@@ -425,6 +441,7 @@ class Attaching(Case):
                 self.assertEqual(bridge.process.wait(40), 0)
                 wait_until(lambda: len(sub.stopped) == 2, what="bridge.stopping")
                 self.assertEqual(sub.of("node.exited")[0].pid, node.pid)
+                self.assertIn("--pid names no other: ends", bridge.log())
 
 
 class Following(Case):

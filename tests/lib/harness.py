@@ -180,7 +180,7 @@ class Bridge:
         def attached():
             if self.process.poll() is not None:
                 raise AssertionError(f"coretapd ended with {self.process.returncode}: {self.log()}")
-            return "attached (" in self.log()
+            return ", publishing as " in self.log()
         wait_until(attached, seconds, "coretapd attached")
 
     def log(self):
@@ -502,7 +502,10 @@ def bpf_alive(ids):
     alive = set()
     for kind in ("prog", "link", "map"):
         out = subprocess.run([BPFTOOL, kind, "show", "-j"], capture_output=True, text=True).stdout
-        alive |= {(kind, entry["id"]) for entry in json.loads(out or "[]")}
+        entries = json.loads(out or "[]")
+        if not all("id" in entry for entry in entries):
+            return ids  # one went away while it was listed: who waits looks again
+        alive |= {(kind, entry["id"]) for entry in entries}
     return ids & alive
 
 

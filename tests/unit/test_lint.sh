@@ -8,7 +8,7 @@ fail=0
 
 # What git knows; a tarball has nothing else.
 files() {
-	{ git ls-files 2>/dev/null || find . -type f -name '[!.]*' ! -path './build/*' | cut -c3-; } |
+	if [ -e .git ]; then git ls-files; else find . -type f -name '[!.]*' ! -path './build/*' | cut -c3-; fi |
 		grep -v -e '^clients/[a-z]*/node_modules/'
 }
 

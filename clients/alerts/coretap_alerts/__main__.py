@@ -25,7 +25,9 @@ DESCRIPTION = "Sends what coretapd tells of a node to webhooks, by rules. See co
 def log(text: str) -> None:
     """A line, whatever strangers have put into it."""
     plain = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
-    print(f"coretap-alerts: {plain}", file=sys.stderr, flush=True)
+    # One write: threads say something too, and print() writes the end of a line by itself.
+    sys.stderr.write(f"coretap-alerts: {plain}\n")
+    sys.stderr.flush()
 
 
 def block_by(rpc: RPC) -> Callable[[str], Set[str]]:
@@ -180,7 +182,9 @@ def main(arguments: Optional[List[str]] = None) -> int:
         sys.stderr.close()
         return 0
     except OSError as error:
-        log(f"{error.filename}: {error.strerror}" if error.filename else str(error))
+        printing = options.check or options.dry_run
+        log(f"{error.filename or ('standard output' if printing else options.rules)}: "
+            f"{error.strerror or error}")
         return 1
 
 

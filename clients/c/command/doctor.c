@@ -301,9 +301,40 @@ static bool looks_like_node(const char *pid)
 	       (!strncmp(comm, "bitcoin", 7) || !strncmp(comm, "b-", 2));
 }
 
+static void printable(char *text)
+{
+	for (; *text; text++)
+		if ((unsigned char)*text < ' ' || *text == 0x7f)
+			*text = '?';
+}
+
+/* What tells nodes of one binary apart; empty where its arguments do not name it. */
+static void datadir_read(const char *pid, char *datadir, size_t size)
+{
+	char path[64], arguments[16384];
+	int fd;
+	ssize_t n;
+
+	*datadir = '\0';
+	snprintf(path, sizeof(path), "/proc/%.20s/cmdline", pid);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return;
+	n = read(fd, arguments, sizeof(arguments) - 1);
+	close(fd);
+	arguments[n > 0 ? n : 0] = '\0';
+	for (const char *at = arguments; at < arguments + n; at += strlen(at) + 1) {
+		const char *word = at + (*at == '-') + (at[0] == '-' && at[1] == '-');
+
+		if (word > at && !strncmp(word, "datadir=", 8))
+			snprintf(datadir, size, "%s", word + 8);
+	}
+	printable(datadir);
+}
+
 static void look_at_process(struct doctor *doctor, const char *pid, struct nodes *nodes)
 {
-	char path[64], target[PATH_MAX], error[256];
+	char path[64], target[PATH_MAX], datadir[PATH_MAX], error[256];
 	struct probes probes = { 0 };
 	struct stat file;
 	ssize_t length;
@@ -352,10 +383,10 @@ seen:
 	nodes->found++;
 	length = readlink(path, target, sizeof(target) - 1);
 	target[length > 0 ? length : 0] = '\0';
-	for (ssize_t i = 0; i < length; i++)
-		if ((unsigned char)target[i] < ' ' || target[i] == 0x7f)
-			target[i] = '?';
-	doctor_tell(doctor, OK, "node", NULL, "process %.20s, %.400s", pid, target);
+	printable(target);
+	datadir_read(pid, datadir, sizeof(datadir));
+	doctor_tell(doctor, OK, "node", NULL, "process %.20s, %.400s%s%.400s", pid, target,
+		    *datadir ? ", data directory " : "", datadir);
 }
 
 static void check_nodes(struct doctor *doctor)
@@ -375,7 +406,7 @@ static void check_nodes(struct doctor *doctor)
 	closedir(proc);
 
 	if (nodes.found > 1)
-		doctor_tell(doctor, WARN, "node", "name one with --pid, --pid-file or --datadir",
+		doctor_tell(doctor, WARN, "node", "name one with --datadir, or --pid-file",
 			    "%u processes have Bitcoin Core's tracepoints", nodes.found);
 	if (nodes.found)
 		return;

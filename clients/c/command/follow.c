@@ -117,22 +117,27 @@ int follow_open(struct follow *follow)
 	return follow_encrypt(follow);
 }
 
-/* Only a coretapd with --tracepoints has others: most likely it is a slip, and nothing would ever
- * come. */
-static bool is_known(const char *name)
+/* Of a file or a connection: the library's own word for ENOENT speaks of fields. */
+static const char *reason_of(int err)
 {
-	size_t n, length = strlen(name);
-	const struct event_desc *events = catalogue(&n);
+	return err == -ENOENT ? strerror(ENOENT) : coretap_strerror(err);
+}
 
-	if (!length || !strncmp(name, TOPIC_STATUS, length) ||
-	    !strncmp(name, TOPIC_STOPPING, length))
-		return true;
-	if (name[length - 1] != '.')
-		return catalogue_find(name, length);
-	for (size_t i = 0; i < n; i++)
-		if (!strncmp(events[i].topic, name, length))
-			return true;
-	return false;
+/* A topic that only a declaration of the operator could add is more often a slip of the pen. */
+static void topic_check(const char *topic, const char *name)
+{
+	size_t n_events, length = strlen(name);
+	const struct event_desc *events = catalogue(&n_events);
+
+	if (!length || !strncmp(name, "bridge.", 7))
+		return;
+	for (size_t i = 0; i < n_events; i++)
+		if (!strncmp(events[i].topic, name, length) &&
+		    (name[length - 1] == '.' || !events[i].topic[length]))
+			return;
+	complain("%s: no topic of Bitcoin Core's: nothing comes unless coretapd declares it; "
+		 "`coretap topics` lists them",
+		 topic);
 }
 
 int follow_subscribe(struct follow *follow, const char *topic)
@@ -156,14 +161,10 @@ int follow_subscribe(struct follow *follow, const char *topic)
 		return EXIT_USAGE;
 	}
 	if (err) {
-		complain("%s: %s", topic, coretap_strerror(err));
+		complain("%s: %s", follow->address, coretap_strerror(err));
 		return EXIT_OTHER;
 	}
-	if (!is_known(name))
-		complain("%s: no topic that this version knows: only a coretapd with --tracepoints "
-			 "may have "
-			 "it",
-			 topic);
+	topic_check(topic, name);
 	return EXIT_DONE;
 }
 
@@ -202,9 +203,9 @@ static void tell_notice(struct follow *follow, const struct coretap_event *event
 				 node);
 		else if (!follow->waiting)
 			complain("no coretapd at %s yet%s; waiting", follow->address,
-				 strncmp(follow->address, "tcp:", 4)
-					 ? ""
-					 : ", or it knows no key of ours");
+				 strncmp(follow->address, "ipc:", 4)
+					 ? ", or it knows no key of ours"
+					 : "");
 		follow->waiting = true;
 		break;
 	case CORETAP_ALIVE:
@@ -264,7 +265,7 @@ static bool settle(struct follow *follow, int *err)
 		return false;
 	*err = coretap_commit(follow->tap);
 	if (*err)
-		complain("%s: %s", follow->position, coretap_strerror(*err));
+		complain("%s: %s", follow->position, reason_of(*err));
 	return !*err;
 }
 
@@ -307,8 +308,7 @@ static int begin(struct follow *follow, struct pollfd fds[3])
 
 		if (err) {
 			complain("--position %s: %s", follow->position,
-				 err == -EINVAL ? "give the path of a file"
-						: coretap_strerror(err));
+				 err == -EINVAL ? "give the path of a file" : reason_of(err));
 			return err == -EINVAL ? EXIT_USAGE : EXIT_OTHER;
 		}
 		coretap_commit(follow->tap);
@@ -323,7 +323,7 @@ static int begin(struct follow *follow, struct pollfd fds[3])
 		complain("%s: %s",
 			 follow->position && err != ENOMEM && err != EMFILE ? follow->position
 									    : follow->address,
-			 coretap_strerror(-err));
+			 reason_of(-err));
 		return EXIT_OTHER;
 	}
 	return EXIT_DONE;
@@ -356,6 +356,6 @@ int follow_run(struct follow *follow)
 	if (got < 0 && got != -EINTR)
 		complain("%s: %s",
 			 follow->position && got != -ENOMEM ? follow->position : follow->address,
-			 coretap_strerror(got));
+			 reason_of(got));
 	return err || (got < 0 && got != -EINTR) ? EXIT_OTHER : EXIT_DONE;
 }

@@ -101,7 +101,7 @@ static int run(const struct subcommand *self, int argc, char **argv)
 const struct subcommand command_keygen = {
 	.name = "keygen",
 	.arguments = "NAME",
-	.summary = "Make a pair of keys for encrypted connections",
+	.summary = "Makes a pair of keys for encrypted connections",
 	.help = "Writes NAME.key, the secret key, and NAME.pub, the public one. Make one pair for "
 		"coretapd\n"
 		"(coretapd --curve-secret NAME.key) and one for each subscriber, and put the line "

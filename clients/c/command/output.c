@@ -33,7 +33,9 @@ bool output_flush(struct output *out)
 int output_close(struct output *out)
 {
 	json_free(&out->text);
-	if (output_flush(out) || out->error == EPIPE)
+	output_flush(out);
+	clearerr(stdout); /* this is told here */
+	if (!out->error || out->error == EPIPE)
 		return EXIT_DONE;
 	complain("standard output: %s", strerror(out->error));
 	return EXIT_OTHER;

@@ -1,4 +1,5 @@
 /* What a program of subcommands does before one of them runs, and how it speaks. */
+#include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -55,11 +56,10 @@ static void standard_files(void)
 		close(fd);
 }
 
-int program_run(const char *name, const struct subcommand *const *subcommands, int argc,
-		char **argv)
+static int dispatch(const struct subcommand *const *subcommands, int argc, char **argv)
 {
-	standard_files();
-	program = name;
+	static char name[64];
+
 	if (argc < 2) {
 		print_usage(stderr, subcommands);
 		return EXIT_USAGE;
@@ -73,9 +73,29 @@ int program_run(const char *name, const struct subcommand *const *subcommands, i
 		return EXIT_DONE;
 	}
 	for (const struct subcommand *const *each = subcommands; *each; each++)
-		if (!strcmp(argv[1], (*each)->name))
+		if (!strcmp(argv[1], (*each)->name)) {
+			/* As which getopt complains. */
+			snprintf(name, sizeof(name), "%s %s", program, (*each)->name);
+			argv[1] = name;
 			return (*each)->run(*each, argc - 1, argv + 1);
+		}
 	complain("no command %s", argv[1]);
 	print_usage(stderr, subcommands);
 	return EXIT_USAGE;
+}
+
+int program_run(const char *name, const struct subcommand *const *subcommands, int argc,
+		char **argv)
+{
+	int code;
+
+	standard_files();
+	program = name;
+	code = dispatch(subcommands, argc, argv);
+	/* What nobody has flushed yet: help, the version, a single picture. */
+	errno = EIO;
+	if (code || (!fflush(stdout) && !ferror(stdout)) || errno == EPIPE)
+		return code;
+	complain("standard output: %s", strerror(errno));
+	return EXIT_OTHER;
 }

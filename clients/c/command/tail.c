@@ -58,8 +58,10 @@ static int run(const struct subcommand *self, int argc, char **argv)
 	int option, code, closed;
 
 	for (int i = 1; i < argc && strcmp(argv[i], "--"); i++)
-		if (!strncmp(argv[i], "--nats", 6) && (!argv[i][6] || argv[i][6] == '='))
+		if (!strncmp(argv[i], "--nats", 6) && (!argv[i][6] || argv[i][6] == '=')) {
+			argv[0] = (char *)self->name;
 			return run_nats(argv - 1); /* the whole command line */
+		}
 	while ((option = getopt_long(argc, argv, "a:n:h", options, NULL)) != -1)
 		switch (option) {
 		case 'h':

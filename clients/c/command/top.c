@@ -441,7 +441,7 @@ static void draw_mempool(const struct top *top, struct picture *p)
 	     rate((double)top->rates.added / seconds), rate((double)removed_now / seconds),
 	     rate((double)top->rates.replaced / seconds),
 	     rate((double)top->rates.rejected / seconds));
-	line(p, LINE_PLAIN, "  since the start: in %s  out %s  rejected %s",
+	line(p, LINE_PLAIN, "  since top began: in %s  out %s  rejected %s",
 	     grouped(top->flow.added), grouped(removed), grouped(top->flow.rejected));
 	line(p, LINE_PLAIN, "  out by %s", out);
 }
@@ -450,7 +450,7 @@ static void draw_blocks(const struct top *top, struct picture *p)
 {
 	uint64_t now = clock_us();
 
-	line(p, LINE_HEAD, "BLOCKS   %s since the start", grouped(top->n_blocks));
+	line(p, LINE_HEAD, "BLOCKS   %s since top began", grouped(top->n_blocks));
 	for (size_t i = 0; i < BLOCKS_SHOWN; i++) {
 		const struct block_view *b = &top->blocks[i];
 		char evicted[96] = "list not known yet";

@@ -31,6 +31,7 @@ struct watch {
 	struct watched *watched;
 	size_t n;
 	bool forever;
+	bool present; /* what --since asks for was told: what was decided is so now */
 };
 
 static bool is_decided(enum fate fate)
@@ -43,7 +44,7 @@ static bool all_decided(const struct watch *watch)
 	for (size_t i = 0; i < watch->n; i++)
 		if (!is_decided(watch->watched[i].fate))
 			return false;
-	return !watch->forever;
+	return watch->present && !watch->forever;
 }
 
 /* One line about a transaction: what happened, details as they stand in JSON, text for people. */
@@ -82,7 +83,8 @@ static struct watched *find(struct watch *watch, const unsigned char *txid)
 	return NULL;
 }
 
-static void set_unknown(struct follow *follow, uint64_t time_us, const char *why)
+/* empties: of a mempool that was left behind, in the past, only what was seen in it is unknown. */
+static void set_unknown(struct follow *follow, uint64_t time_us, bool empties, const char *why)
 {
 	struct watch *watch = follow->arg;
 	char details[128], text[128];
@@ -90,7 +92,8 @@ static void set_unknown(struct follow *follow, uint64_t time_us, const char *why
 	snprintf(details, sizeof(details), ",\"why\":\"%s\"", why);
 	snprintf(text, sizeof(text), ": %s", why);
 	for (size_t i = 0; i < watch->n; i++) {
-		if (is_decided(watch->watched[i].fate))
+		if (is_decided(watch->watched[i].fate) ||
+		    (empties && !watch->present && watch->watched[i].fate == WAITING))
 			continue;
 		watch->watched[i].fate = UNKNOWN;
 		tell(follow->out, &watch->watched[i], time_us, "unknown", fates[UNKNOWN].colour,
@@ -189,13 +192,16 @@ static bool handle(struct follow *follow, const struct coretap_event *event)
 	struct watched *watched;
 	int state;
 
+	if (coretap_event_kind(event) == CORETAP_STATUS)
+		watch->present |= !strcmp(coretap_event_socket(event), "low");
 	if (!strcmp(topic, "node.exited"))
-		set_unknown(follow, time_us, "the node ended");
+		set_unknown(follow, time_us, true, "the node ended");
 	if (!strncmp(topic, "mempool.", 8)) {
 		state = coretap_get_hash(event, "txid", &txid);
 		watched = state == CORETAP_SET ? find(watch, txid) : NULL;
 		if (state == CORETAP_NIL && strcmp(topic, "mempool.rejected"))
-			set_unknown(follow, time_us, "the txid of an event could not be read");
+			set_unknown(follow, time_us, false,
+				    "the txid of an event could not be read");
 		if (watched && !strcmp(topic, "mempool.added")) {
 			watched->fate = IN_MEMPOOL;
 			tell(follow->out, watched, time_us, "added", CYAN, "", " to the mempool");
@@ -218,11 +224,11 @@ static bool notice(struct follow *follow, const struct coretap_event *event)
 	enum coretap_kind kind = coretap_event_kind(event);
 
 	if (kind == CORETAP_NEW_RUN && !strcmp(coretap_event_socket(event), "low"))
-		set_unknown(follow, 0, "coretapd began anew");
+		set_unknown(follow, 0, true, "coretapd began anew");
 	else if ((kind == CORETAP_GAP || kind == CORETAP_LOST) &&
 		 (!strncmp(topic, "mempool.", 8) || !strcmp(topic, "node.exited")) &&
 		 strcmp(topic, "mempool.rejected"))
-		set_unknown(follow, 0,
+		set_unknown(follow, 0, false,
 			    kind == CORETAP_GAP ? "events are missing" : "events were lost");
 	return !all_decided(follow->arg);
 }
@@ -282,7 +288,8 @@ static int run(const struct subcommand *self, int argc, char **argv)
 		{ "help", no_argument, NULL, 'h' },
 		{ 0 },
 	};
-	static const char *const topics[] = { "mempool", "node" };
+	/* The first status comes when all that was before it is told. */
+	static const char *const topics[] = { "mempool", "node", "bridge.status" };
 	struct output out;
 	struct watch watch = { 0 };
 	struct follow follow = {
