@@ -87,7 +87,7 @@ async function main() {
   for (const name of options.topics)
     if (!name.startsWith("bridge.") &&
         ![...CATALOGUE.keys()].some((known) => known === name || ((!name || name.endsWith(".")) && known.startsWith(name))))
-      process.stderr.write(`coretap: ${name}: no topic that this version knows: only a coretapd with --tracepoints may have it\n`);
+      process.stderr.write(`coretap: ${name}: no topic of Bitcoin Core's: nothing comes unless coretapd declares it\n`);
   const stop = () => tap.close();
   process.on("SIGINT", stop).on("SIGTERM", stop);
   process.stdout.on("error", () => process.exit(0)); // whoever read has gone

@@ -37,8 +37,8 @@ def tail(options: argparse.Namespace) -> int:
         if not name.startswith("bridge.") and not any(
                 known == name or not name or name.endswith(".") and known.startswith(name)
                 for known in CATALOGUE):
-            print(f"coretap: {name}: no topic that this version knows: only a coretapd with "
-                  "--tracepoints may have it", file=sys.stderr)
+            print(f"coretap: {name}: no topic of Bitcoin Core's: nothing comes unless coretapd "
+                  "declares it", file=sys.stderr)
     with subscribe(*map(topic, options.topics), position=options.position,
                    **connection(options)) as subscriber:
         while True:
