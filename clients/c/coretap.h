@@ -24,9 +24,9 @@
  * An address normally carries one node. Where a forwarder merges several, each label is counted for
  * itself (up to 16; messages of more are refused as malformed).
  *
- * A handle belongs to one thread at a time, and to the process that opened it: a child after fork() may
- * give it to coretap_close, which leaves the parent's alone, and to nothing else. Different handles are
- * independent. */
+ * A handle belongs to one thread at a time, and to the process that opened it: a child after fork()
+ *may give it to coretap_close, which leaves the parent's alone, and to nothing else. Different
+ *handles are independent. */
 #ifndef CORETAP_H
 #define CORETAP_H
 
