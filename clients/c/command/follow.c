@@ -2,6 +2,8 @@
 #include <errno.h>
 #include <getopt.h>
 #include <inttypes.h>
+#include <libgen.h>
+#include <limits.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -297,6 +299,18 @@ static bool await(struct follow *follow, struct pollfd fds[3], int timeout_ms)
 	return !time_is_up(follow);
 }
 
+/* Told now, and not when the first event comes. */
+static bool position_possible(const char *path)
+{
+	char copy[PATH_MAX];
+
+	snprintf(copy, sizeof(copy), "%s", path);
+	if (!access(dirname(copy), W_OK | X_OK))
+		return true;
+	complain("%s: %s", path, strerror(errno));
+	return false;
+}
+
 static int begin(struct follow *follow, struct pollfd fds[3])
 {
 	sigset_t signals;
@@ -307,6 +321,8 @@ static int begin(struct follow *follow, struct pollfd fds[3])
 			return EXIT_USAGE;
 		coretap_since(follow->tap, time_us);
 	}
+	if (follow->position && !position_possible(follow->position))
+		return EXIT_OTHER;
 	if (follow->position) {
 		int err = coretap_set_position(follow->tap, follow->position);
 
