@@ -598,7 +598,7 @@ static int open_sources(struct arguments *arguments)
 	forward->sources = calloc(forward->n_sources, sizeof(*forward->sources));
 	if (!forward->sources)
 		return EXIT_OTHER;
-	for (size_t i = 0; i < forward->n_sources; i++) {
+	for (size_t i = 0; arguments->sources && i < forward->n_sources; i++) {
 		struct source_options *options = &arguments->sources[i];
 		int err;
 
@@ -690,7 +690,7 @@ static int run(const struct subcommand *self, int argc, char **argv)
 	}
 	if (!code)
 		code = start(&arguments);
-	for (size_t i = 0; i < forward.n_sources; i++) {
+	for (size_t i = 0; arguments.sources && i < forward.n_sources; i++) {
 		free((char *)arguments.sources[i].curve_server);
 		free((char *)arguments.sources[i].curve_secret);
 	}

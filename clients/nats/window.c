@@ -99,7 +99,6 @@ static void take_ack(natsConnection *connection, natsSubscription *acks, natsMsg
 	struct window *window = arg;
 	uint64_t expected = strtoull(natsMsg_GetSubject(msg) + strlen(window->inbox) + 1, NULL, 10);
 	const char *json = natsMsg_GetData(msg);
-	uint64_t seq;
 	bool before;
 
 	(void)connection;
@@ -110,7 +109,7 @@ static void take_ack(natsConnection *connection, natsSubscription *acks, natsMsg
 		     "setup`)");
 	} else if (!json || strstr(json, "\"error\":")) {
 		take_error(window, json);
-	} else if ((seq = find_number(json, "\"seq\":")) == expected) {
+	} else if (find_number(json, "\"seq\":") == expected) {
 		pthread_mutex_lock(&window->lock);
 		before = window->stored >= expected;
 		if (!before)

@@ -106,8 +106,8 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 	for (enum socket_id id = 0; id < N_SOCKETS; id++) {
 		struct ring *ring = &bridge.rings[id];
 
-		ring->consumer = calloc(1, sizeof(long));
-		ring->producer = calloc(1, sizeof(long));
+		ring->consumer = calloc(1, sizeof(*ring->consumer));
+		ring->producer = calloc(1, sizeof(*ring->producer));
 		ring->data = malloc(RING_BYTES);
 		ring->size = RING_BYTES;
 		MUST(ring->consumer && ring->producer && ring->data);

@@ -45,9 +45,11 @@ __attribute__((constructor)) static void killer_open(void)
 
 static int failing(long count)
 {
+	const char *when = getenv("KILLER_WHEN");
+
 	if (target)
 		return count >= target;
-	return getenv("KILLER_WHEN") && !access(getenv("KILLER_WHEN"), F_OK);
+	return when && !access(when, F_OK);
 }
 
 static void die(void)

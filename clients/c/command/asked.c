@@ -54,16 +54,16 @@ static enum field_type type_named(const char *name)
 static bool field_read(const struct item *map, struct field_desc *field)
 {
 	const char *type = text_copy(map, "type");
+	const bool typed = type;
 
+	if (typed)
+		field->type = type_named(type);
+	free((char *)type);
 	field->name = text_copy(map, "name");
 	field->unit = text_copy(map, "unit");
 	field->doc = text_copy(map, "doc");
 	field->since = (uint16_t)number_of(map, "since");
-	if (!type || !field->name || !field->unit || !field->doc)
-		return false;
-	field->type = type_named(type);
-	free((char *)type);
-	return true;
+	return typed && field->name && field->unit && field->doc;
 }
 
 static bool event_read(const struct item *map, struct event_desc *event)
@@ -72,16 +72,18 @@ static bool event_read(const struct item *map, struct event_desc *event)
 	struct cursor elements = item_elements(&fields);
 	struct field_desc *descs = calloc(fields.length ? fields.length : 1, sizeof(*descs));
 	const char *socket = text_copy(map, "socket");
+	const bool placed = socket;
 
+	if (placed)
+		event->socket = strcmp(socket, socket_name(SOCKET_HIGH)) ? SOCKET_LOW : SOCKET_HIGH;
+	free((char *)socket);
 	event->provider = text_copy(map, "provider");
 	event->name = text_copy(map, "name");
 	event->topic = text_copy(map, "topic");
 	event->doc = text_copy(map, "doc");
 	event->fields = descs;
-	if (!descs || !socket || !event->provider || !event->name || !event->topic || !event->doc)
+	if (!descs || !placed || !event->provider || !event->name || !event->topic || !event->doc)
 		return false;
-	event->socket = strcmp(socket, socket_name(SOCKET_HIGH)) ? SOCKET_LOW : SOCKET_HIGH;
-	free((char *)socket);
 	event->since = (unsigned int)number_of(map, "since");
 	event->flags = (number_of(map, "derived") ? EVENT_DERIVED : 0) |
 		       (number_of(map, "opt_in") ? EVENT_OPT_IN : 0);
@@ -161,7 +163,7 @@ int catalogue_ask(const struct follow *follow, const struct event_desc **events,
 	const int64_t end = clock_ms() + PATIENCE_MS;
 	char server[KEY_TEXT + 1], secret[KEY_TEXT + 1];
 	struct transport *transport;
-	struct frame frame;
+	struct frame frame = { 0 };
 	bool more;
 	int err = transport_open(follow->address, &transport), code = EXIT_OTHER;
 
