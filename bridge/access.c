@@ -59,9 +59,17 @@ static int line_key(const char *line, uint8_t key[KEY_BYTES])
 	return !len || *line == '#' ? 0 : -EINVAL;
 }
 
-/* Calls found for each key of a file. Returns 0 or -errno, said in the log. */
-static int keys_read(const char *path, FILE *file, int (*found)(void *arg, const uint8_t *key),
-		     void *arg)
+/* `coretap keygen` says of each key which one of a pair it is. */
+static bool line_says(const char *line, const char *kind)
+{
+	return !strncmp(line, "# ", 2) && !strncmp(line + 2, kind, strlen(kind)) &&
+	       !strncmp(line + 2 + strlen(kind), " key of coretap", 15);
+}
+
+/* Calls found for each key of a file, as long as it returns 0. Returns 0 or -errno, said in the
+ * log. */
+static int keys_read(const char *path, FILE *file, bool secret,
+		     int (*found)(void *arg, const uint8_t *key), void *arg)
 {
 	uint8_t key[KEY_BYTES];
 	unsigned int number = 0;
@@ -70,6 +78,12 @@ static int keys_read(const char *path, FILE *file, int (*found)(void *arg, const
 
 	while (!err && fgets(line, sizeof(line), file)) {
 		number++;
+		if (line_says(line, secret ? "public" : "secret")) {
+			err = -EINVAL;
+			log_error("%s:%u: holds a %s key, a %s one is wanted", path, number,
+				  secret ? "public" : "secret", secret ? "secret" : "public");
+			break;
+		}
 		err = line_key(line, key);
 		if (err < 0)
 			log_error("%s:%u: wants a key of 40 characters, as `coretap keygen` makes "
@@ -107,16 +121,15 @@ static int secret_read(struct access *a, const char *path)
 			fclose(file);
 		return err;
 	}
-	if (S_ISREG(st.st_mode) && (st.st_mode & 027)) {
+	setvbuf(file, NULL, _IONBF, 0); /* no copy of the key is left behind in a buffer */
+	err = keys_read(path, file, true, secret_found, a);
+	fclose(file);
+	if (!err && S_ISREG(st.st_mode) && (st.st_mode & 027)) {
 		log_error("--curve-secret %s: others may read or write it: chmod 600 it, and make "
 			  "a new key if somebody may have",
 			  path);
-		fclose(file);
 		return -EPERM;
 	}
-	setvbuf(file, NULL, _IONBF, 0); /* no copy of the key is left behind in a buffer */
-	err = keys_read(path, file, secret_found, a);
-	fclose(file);
 	if (!err && !memcmp(a->secret, none, KEY_BYTES)) {
 		log_error("--curve-secret %s: has no key in it", path);
 		err = -EINVAL;
@@ -178,7 +191,7 @@ static int clients_read(struct access *a)
 		log_error("--curve-clients %s: %s", a->clients_file, strerror(-err));
 		return err;
 	}
-	err = keys_read(a->clients_file, a->clients_stream, client_found, &list);
+	err = keys_read(a->clients_file, a->clients_stream, false, client_found, &list);
 	if (err) {
 		free(list.keys);
 		return err;

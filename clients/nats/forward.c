@@ -558,10 +558,10 @@ static bool take_option(struct arguments *arguments, int option, const char *val
 		return add_source(arguments, value);
 	case 'S':
 		source->curve_server = arguments->server_key;
-		return key_read(value, arguments->server_key);
+		return key_read(value, KEY_PUBLIC, arguments->server_key);
 	case 'K':
 		source->curve_secret = arguments->secret_key;
-		return key_read(value, arguments->secret_key);
+		return key_read(value, KEY_SECRET, arguments->secret_key);
 	case 't':
 		if (source->n_topics == MAX_TOPICS) {
 			complain("--topic: at most %d", MAX_TOPICS);

@@ -450,16 +450,27 @@ class Doctor(Case):
         self.assertEqual(keys("--curve-clients", "/dev/null")[:2], (1, "fail"))
         self.assertEqual(keys("--curve-clients", "/nonexistent")[:2], (1, "fail"))
 
-        def door(port, *args):
-            return self.doctor("--address", f"tcp://127.0.0.1:{port}", *args)[1]["endpoint"][:2]
+        def door(port, *args, address=None):
+            code, checks = self.doctor("--address", address or f"tcp://127.0.0.1:{port}", *args)
+            self.assertEqual(code, {"ok": 0, "fail": 1}[checks["endpoint"][0]], checks)
+            return checks["endpoint"][:2]
         mine = [("--curve-server", self.path("server.pub"), "--curve-secret", self.path(f"{who}.key"))
                 for who in ("alice", "eve")]
         with Bridge(*secret, "--curve-clients", self.path("alice.pub"), binary=self.binary) as bridge:
             address = f"tcp://127.0.0.1:{bridge.port}"
             self.assertEqual(door(bridge.port), ("ok", f"{address}: demands keys: --curve-server and --curve-secret"))
             self.assertEqual(door(bridge.port, *mine[0]), ("ok", f"{address}: lets this key in"))
-            self.assertEqual(door(bridge.port, *mine[1])[0], "warn")
-        self.assertEqual(door(bridge.port)[0], "warn")
+            self.assertEqual(door(bridge.port, *mine[1]),
+                             ("fail", f"{address}: refuses this key, or has another one itself"))
+            ipc = f"ipc:///run/coretap/{bridge.name}"
+            self.assertEqual(door(0, address=ipc), ("ok", f"{ipc}: lets this user in"))
+            # A secret key in the place of a public one is not tried.
+            code, checks = self.doctor("--address", address, "--curve-server", self.path("server.key"), *mine[0][2:])
+            self.assertEqual((code, checks["endpoint"][:2]),
+                             (1, ("warn", f"{address}: demands keys; these were not tried")))
+        self.assertEqual(door(bridge.port), ("fail", f"{address}: Connection refused"))
+        self.assertEqual(door(0, address=ipc), ("fail", f"{ipc}: nobody answers"))
+        self.assertEqual(door(0, address="127.0.0.1:1"), ("fail", "127.0.0.1:1: not an address"))
         with Bridge(binary=self.binary) as bridge:
             self.assertEqual(door(bridge.port), ("ok", f"tcp://127.0.0.1:{bridge.port}: open, without keys"))
         with socket.create_server(("127.0.0.1", 0)) as other:
@@ -728,6 +739,11 @@ class Curve(Case):
             done = tail("--curve-server", keys["curveServer"])
             self.assertEqual(done.returncode, USAGE)
             self.assertIn("belong together", done.stderr)
+            for files, says in ((("eve.key", "eve.key"), "holds a secret key, a public one is wanted"),
+                                (("eve.pub", "eve.pub"), "holds a public key, a secret one is wanted")):
+                done = tail("--curve-server", self.path(files[0]), "--curve-secret", self.path(files[1]))
+                self.assertEqual(done.returncode, USAGE)
+                self.assertIn(f"{self.path(files[0])}: {says}", done.stderr)
 
     def test_keygen(self):
         self.assertEqual(os.stat(self.path("server.key")).st_mode & 0o777, 0o600)
@@ -738,6 +754,31 @@ class Curve(Case):
         self.assertEqual(done.returncode, 1)
         self.assertIn("exists", done.stderr)
         self.assertEqual(self.key("server.key"), before)
+
+    def test_mixed_up_key_files(self):
+        """Whoever reads a key says that it is the other one of the pair, and no more."""
+        key, pub = self.path("alice.key"), self.path("alice.pub")
+        public, secret = "holds a public key, a secret one is wanted", "holds a secret key, a public one is wanted"
+        self.refused(USAGE, "--curve-secret", pub, "--curve-clients", pub, says=(f"{pub}:1: {public}",))
+        with open(self.path("clients"), "a") as clients, open(key) as f:
+            clients.write(f.read())
+        self.refused(USAGE, *self.options(), says=(f"{self.path('clients')}:3: {secret}",))
+        for command in ([tool("coretap"), "tail"], [tool("coretap-nats"), "forward"]):
+            for files, says in (((key, key), f"{key}: {secret}"), ((pub, pub), f"{pub}: {public}")):
+                done = subprocess.run([*command, "--curve-server", files[0], "--curve-secret", files[1]],
+                                      capture_output=True, text=True, timeout=20)
+                self.assertEqual(done.returncode, USAGE, done.stderr)
+                self.assertIn(says, done.stderr)
+        for option, path, says in (("server", key, secret), ("secret", pub, public), ("clients", key, secret)):
+            done = subprocess.run([tool("coretap"), "doctor", f"--curve-{option}", path], capture_output=True, text=True,
+                                  timeout=20)
+            self.assertEqual(done.returncode, 1, done.stdout)
+            self.assertIn(f"fail keys        --curve-{option} {path}: {says}\n", done.stdout)
+            self.assertNotIn("chmod", done.stdout)
+        for files, says in (((key, key), f"{key}: {secret}"), ((pub, pub), f"{pub}: {public}")):
+            with self.assertRaises(ValueError) as caught:
+                coretap.subscribe(curve_server=files[0], curve_secret=files[1])
+            self.assertEqual(str(caught.exception), says)
 
     def test_key_files(self):
         secret, clients = ("--curve-secret", self.path("server.key")), ("--curve-clients", self.path("clients"))

@@ -106,9 +106,15 @@ struct follow {
 	void *arg;
 };
 
+enum key_kind { KEY_PUBLIC, KEY_SECRET };
+
 /* Reads the key that a file of `coretap keygen` holds. Returns whether it could; said if not. */
 #define KEY_TEXT 40
-bool key_read(const char *path, char key[KEY_TEXT + 1]);
+bool key_read(const char *path, enum key_kind wanted, char key[KEY_TEXT + 1]);
+
+/* Whether a line of such a file says that its key is the other one of the pair, and how to say it. */
+bool key_is_other(const char *line, enum key_kind wanted);
+const char *key_other_text(enum key_kind wanted);
 
 /* The keys of both sides, where the command line has them; else *server is '\0'. Returns EXIT_DONE
  * or an exit code, after saying why. */

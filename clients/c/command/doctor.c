@@ -508,6 +508,7 @@ const struct subcommand command_doctor = {
 		"  --address ADDRESS     whether coretapd there wants a key, and takes this one\n"
 		"  --json                a line for each check\n\n"
 		"Exits with 0 when coretapd could run, 4 when a privilege is missing, 1 "
-		"otherwise.\n",
+		"otherwise; 1 too\n"
+		"when nobody answers at --address, or the key is refused.\n",
 	.run = run,
 };

@@ -7,13 +7,14 @@
 enum verdict {
 	OK,
 	WARN,	   /* coretapd can run, something will be less */
-	FAIL,	   /* it cannot */
+	FAIL,	   /* it cannot, or what was asked about is not so */
 	FORBIDDEN, /* it cannot, for want of a privilege */
 };
 
 struct doctor {
 	struct output out;
 	bool failed, forbidden;
+	bool keys_usable; /* found by doctor_keys: a pair to try at the door */
 	/* what was asked for, NULL = not */
 	const char *user, *address;
 	const char *curve_secret, *curve_server, *curve_clients;

@@ -136,12 +136,13 @@ void doctor_user(struct doctor *doctor)
 
 /* ---- keys ---- */
 
-static bool keys_count(const char *path, unsigned int *keys)
+static bool keys_count(const char *path, enum key_kind wanted, unsigned int *keys, bool *other)
 {
 	FILE *file = fopen(path, "re");
 	char line[1024];
 
 	*keys = 0;
+	*other = false;
 	if (!file)
 		return false;
 	setvbuf(file, NULL, _IONBF, 0);
@@ -149,29 +150,44 @@ static bool keys_count(const char *path, unsigned int *keys)
 		const char *word = line + strspn(line, " \t");
 
 		*keys += strcspn(word, " \t\r\n") == KEY_TEXT;
+		*other |= key_is_other(line, wanted);
 	}
 	explicit_bzero(line, sizeof(line));
 	fclose(file);
 	return true;
 }
 
-static void check_keys(struct doctor *doctor, const char *option, const char *path, bool secret)
+/* Returns whether there is a key to try. */
+static bool check_keys(struct doctor *doctor, const char *option, const char *path,
+		       enum key_kind wanted)
 {
 	const struct passwd *user = doctor->user ? getpwnam(doctor->user) : NULL;
 	unsigned int keys;
 	struct stat st;
+	bool other;
 
 	if (!path)
-		return;
-	if (stat(path, &st) || !keys_count(path, &keys))
+		return false;
+	if (stat(path, &st) || !keys_count(path, wanted, &keys, &other)) {
 		doctor_tell(doctor, errno == EACCES ? FORBIDDEN : FAIL, "keys",
 			    errno == ENOENT ? "`coretap keygen NAME` makes a pair"
 					    : "let this user read it: chgrp, chmod 640",
 			    "%s %s: %s", option, path, strerror(errno));
-	else if (!keys)
+		return false;
+	}
+	if (other) {
+		doctor_tell(doctor, FAIL, "keys",
+			    wanted == KEY_PUBLIC ? "name the .pub file of the pair"
+						 : "name the .key file of the pair",
+			    "%s %s: %s", option, path, key_other_text(wanted));
+		return false;
+	}
+	if (!keys) {
 		doctor_tell(doctor, FAIL, "keys", "`coretap keygen NAME` makes a pair",
 			    "%s %s: has no key in it", option, path);
-	else if (secret && S_ISREG(st.st_mode) && st.st_mode & 027)
+		return false;
+	}
+	if (wanted == KEY_SECRET && S_ISREG(st.st_mode) && st.st_mode & 027)
 		doctor_tell(doctor, FAIL, "keys",
 			    "chmod 600 it, and make a new key if somebody may have read this one",
 			    "%s %s: mode %04o, others may read or write it", option, path,
@@ -183,13 +199,16 @@ static void check_keys(struct doctor *doctor, const char *option, const char *pa
 	else
 		doctor_tell(doctor, OK, "keys", NULL, "%s %s: %u key%s", option, path, keys,
 			    keys == 1 ? "" : "s");
+	return true;
 }
 
 void doctor_keys(struct doctor *doctor)
 {
-	check_keys(doctor, "--curve-secret", doctor->curve_secret, true);
-	check_keys(doctor, "--curve-server", doctor->curve_server, false);
-	check_keys(doctor, "--curve-clients", doctor->curve_clients, false);
+	bool secret = check_keys(doctor, "--curve-secret", doctor->curve_secret, KEY_SECRET);
+	bool server = check_keys(doctor, "--curve-server", doctor->curve_server, KEY_PUBLIC);
+
+	doctor->keys_usable = secret && server;
+	check_keys(doctor, "--curve-clients", doctor->curve_clients, KEY_PUBLIC);
 }
 
 /* ---- the door ---- */
@@ -257,18 +276,20 @@ static void greeting(int fd, char mechanism[21])
 	mechanism[20] = '\0';
 }
 
-/* Whether coretapd lets these keys in. */
-static bool let_in(const struct doctor *doctor)
+/* Whether coretapd lets us in: with these keys over tcp, without any over ipc. */
+static bool let_in(const struct doctor *doctor, bool keys)
 {
-	char server[KEY_TEXT + 1], secret[KEY_TEXT + 1];
+	char server[KEY_TEXT + 1] = "", secret[KEY_TEXT + 1] = "";
 	const struct coretap_event *event;
 	struct coretap *tap;
 	bool heard = false;
 
 	if (coretap_open(doctor->address, &tap))
 		return false;
-	if (key_read(doctor->curve_server, server) && key_read(doctor->curve_secret, secret) &&
-	    !coretap_set_curve(tap, server, secret) && !coretap_subscribe(tap, "bridge.status"))
+	if ((!keys || (key_read(doctor->curve_server, KEY_PUBLIC, server) &&
+		       key_read(doctor->curve_secret, KEY_SECRET, secret) &&
+		       !coretap_set_curve(tap, server, secret))) &&
+	    !coretap_subscribe(tap, "bridge.status"))
 		heard = coretap_next(tap, &event, PATIENCE_MS) > 0 &&
 			coretap_event_kind(event) == CORETAP_STATUS;
 	explicit_bzero(secret, sizeof(secret));
@@ -276,22 +297,45 @@ static bool let_in(const struct doctor *doctor)
 	return heard;
 }
 
+static bool is_tcp(const char *address)
+{
+	return !strncmp(address, "tcp://", 6);
+}
+
+static void check_other_door(struct doctor *doctor)
+{
+	const char *address = doctor->address;
+
+	if (strncmp(address, "ipc://", 6))
+		doctor_tell(doctor, FAIL, "endpoint",
+			    "give tcp://HOST:PORT or ipc:///run/coretap/NAME", "%s: not an address",
+			    address);
+	else if (let_in(doctor, false))
+		doctor_tell(doctor, OK, "endpoint", NULL, "%s: lets this user in", address);
+	else
+		doctor_tell(doctor, FAIL, "endpoint",
+			    "is coretapd running there, and this user in its --ipc-group?",
+			    "%s: nobody answers", address);
+}
+
 void doctor_endpoint(struct doctor *doctor)
 {
 	const char *address = doctor->address;
+	/* Who names a door asks about it. At the usual one there may be none yet. */
+	enum verdict closed = address ? FAIL : WARN;
 	char mechanism[21];
-	bool named = address != NULL;
 	int fd;
 
-	if (!named)
+	if (!address)
 		address = doctor->address = CORETAP_DEFAULT_ADDRESS;
-	if (strncmp(address, "tcp://", 6))
+	if (!is_tcp(address)) {
+		check_other_door(doctor);
 		return;
+	}
 	fd = reach(address);
 	if (fd < 0) {
-		/* That none runs yet is no fault. */
-		if (named)
-			doctor_tell(doctor, WARN, "endpoint",
+		if (closed == FAIL)
+			doctor_tell(doctor, closed, "endpoint",
 				    "is coretapd running there, and bound to this address?",
 				    "%s: %s", address, strerror(-fd));
 		return;
@@ -299,18 +343,21 @@ void doctor_endpoint(struct doctor *doctor)
 	greeting(fd, mechanism);
 	close(fd);
 	if (!*mechanism)
-		doctor_tell(doctor, WARN, "endpoint", "choose another port with --port",
+		doctor_tell(doctor, closed, "endpoint", "choose another port with --port",
 			    "%s: something listens that is no coretapd", address);
 	else if (strcmp(mechanism, "CURVE"))
 		doctor_tell(doctor, OK, "endpoint", NULL, "%s: open, without keys", address);
 	else if (!doctor->curve_server || !doctor->curve_secret)
 		doctor_tell(doctor, OK, "endpoint", NULL,
 			    "%s: demands keys: --curve-server and --curve-secret", address);
-	else if (let_in(doctor))
+	else if (!doctor->keys_usable)
+		doctor_tell(doctor, WARN, "endpoint", "first the keys, see above",
+			    "%s: demands keys; these were not tried", address);
+	else if (let_in(doctor, true))
 		doctor_tell(doctor, OK, "endpoint", NULL, "%s: lets this key in", address);
 	else
 		doctor_tell(
-			doctor, WARN, "endpoint",
+			doctor, closed, "endpoint",
 			"put the line of the key's .pub file into coretapd's --curve-clients and "
 			"send coretapd SIGHUP; compare --curve-server with the one of coretapd",
 			"%s: refuses this key, or has another one itself", address);

@@ -68,7 +68,8 @@ int follow_keys(const struct follow *follow, char server[KEY_TEXT + 1], char sec
 			"and a secret one of your own");
 		return EXIT_USAGE;
 	}
-	return key_read(follow->curve_server, server) && key_read(follow->curve_secret, secret)
+	return key_read(follow->curve_server, KEY_PUBLIC, server) &&
+			       key_read(follow->curve_secret, KEY_SECRET, secret)
 		       ? EXIT_DONE
 		       : EXIT_USAGE;
 }

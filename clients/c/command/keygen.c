@@ -10,34 +10,54 @@
 
 #include "command.h"
 
-bool key_read(const char *path, char key[KEY_TEXT + 1])
+static const char *const kinds[] = { [KEY_PUBLIC] = "# public key of coretap",
+				     [KEY_SECRET] = "# secret key of coretap" };
+
+bool key_is_other(const char *line, enum key_kind wanted)
+{
+	const char *other = kinds[wanted == KEY_PUBLIC ? KEY_SECRET : KEY_PUBLIC];
+
+	return !strncmp(line, other, strlen(other));
+}
+
+const char *key_other_text(enum key_kind wanted)
+{
+	return wanted == KEY_PUBLIC ? "holds a secret key, a public one is wanted"
+				    : "holds a public key, a secret one is wanted";
+}
+
+bool key_read(const char *path, enum key_kind wanted, char key[KEY_TEXT + 1])
 {
 	FILE *file = fopen(path, "re");
 	char line[1024] = "";
-	bool found = false;
+	bool found = false, other = false;
 
 	if (!file) {
 		complain("%s: %s", path, strerror(errno));
 		return false;
 	}
 	setvbuf(file, NULL, _IONBF, 0);
-	while (!found && fgets(line, sizeof(line), file)) {
+	while (!found && !other && fgets(line, sizeof(line), file)) {
 		size_t blank = strspn(line, " \t");
 
-		found = strcspn(line + blank, " \t\r\n") == KEY_TEXT;
+		other = key_is_other(line, wanted);
+		found = !other && strcspn(line + blank, " \t\r\n") == KEY_TEXT;
 		if (found)
 			memcpy(key, line + blank, KEY_TEXT);
 	}
 	key[KEY_TEXT] = '\0';
 	explicit_bzero(line, sizeof(line));
 	fclose(file);
-	if (!found)
+	if (other)
+		complain("%s: %s", path, key_other_text(wanted));
+	else if (!found)
 		complain("%s: has no key of 40 characters; `coretap keygen` makes one", path);
 	return found;
 }
 
 /* Never over a file that is there: it may be the only copy of a key. */
-static bool key_write(const char *path, mode_t mode, const char *comment, const char *key)
+static bool key_write(const char *path, mode_t mode, const char *comment, const char *more,
+		      const char *key)
 {
 	char text[200];
 	int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode), len;
@@ -48,7 +68,7 @@ static bool key_write(const char *path, mode_t mode, const char *comment, const 
 			 errno == EEXIST ? "exists already: left alone" : strerror(errno));
 		return false;
 	}
-	len = snprintf(text, sizeof(text), "# %s\n%s\n", comment, key);
+	len = snprintf(text, sizeof(text), "%s%s\n%s\n", comment, more, key);
 	good = write(fd, text, (size_t)len) == len && !fsync(fd);
 	if (close(fd))
 		good = false;
@@ -86,9 +106,9 @@ static int run(const struct subcommand *self, int argc, char **argv)
 		complain("this libzmq was built without CURVE");
 		return EXIT_OTHER;
 	}
-	good = key_write(path[0], 0600, "secret key of coretap: show it to nobody", secret_key);
+	good = key_write(path[0], 0600, kinds[KEY_SECRET], ": show it to nobody", secret_key);
 	explicit_bzero(secret_key, sizeof(secret_key));
-	if (good && !key_write(path[1], 0644, "public key of coretap", public_key)) {
+	if (good && !key_write(path[1], 0644, kinds[KEY_PUBLIC], "", public_key)) {
 		unlink(path[0]);
 		good = false;
 	}

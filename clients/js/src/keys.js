@@ -31,15 +31,20 @@ function encode(bytes) {
   return text;
 }
 
-/** The first key in a file. Lines begin with a key, or are comments; a key may begin with # too. */
-function readKey(path) {
+/** The first key in a file: the "public" or the "secret" one. Lines begin with a key, or are comments, which may say
+ * that it is the other one; a key may begin with # too. */
+function readKey(path, wanted) {
+  const other = wanted === "secret" ? "public" : "secret";
   let lines;
   try {
     lines = readFileSync(path, "latin1").split("\n");
   } catch (error) {
     throw new TypeError(`${path}: ${error.message}`);
   }
-  const key = lines.map((line) => line.trim().split(/\s/)[0]).find((word) => word.length === LENGTH);
+  const at = lines.findIndex((line) => line.trim().split(/\s/)[0].length === LENGTH);
+  if (lines.slice(0, at < 0 ? undefined : at).some((line) => line.startsWith(`# ${other} key of coretap`)))
+    throw new TypeError(`${path}: holds a ${other} key, a ${wanted} one is wanted`);
+  const key = lines[at]?.trim().split(/\s/)[0];
   if (!key) throw new TypeError(`${path}: has no key of 40 characters; \`coretap keygen\` makes one`);
   try {
     return { text: key, bytes: decode(key) };
@@ -53,7 +58,7 @@ export function curveOptions(server, secret, endpoint) {
   if (server === undefined && secret === undefined) return {};
   if (!server || !secret)
     throw new TypeError("curveServer and curveSecret belong together: coretapd's public key, and a secret one of your own");
-  const serverKey = readKey(server), secretKey = readKey(secret);
+  const serverKey = readKey(server, "public"), secretKey = readKey(secret, "secret");
   // ipc is guarded by the mode of its file instead.
   if (!endpoint.startsWith("tcp:")) return {};
   const key = createPrivateKey({ key: Buffer.concat([PKCS8, secretKey.bytes]), format: "der", type: "pkcs8" });

@@ -7,24 +7,29 @@ from zmq.utils import z85
 _LENGTH = 40  # of a key as text
 
 
-def read_key(path: str) -> bytes:
-    """The first key in a file. Lines begin with a key, or are comments; a key may begin with # too."""
+def read_key(path: str, wanted: str) -> bytes:
+    """The first key in a file: the "public" or the "secret" one. Lines begin with a key, or are comments, which may
+    say that it is the other one; a key may begin with # too."""
+    other = "public" if wanted == "secret" else "secret"
     try:
         with open(path, "rb") as file:
-            words = [line.split(None, 1)[0] for line in file if line.strip()]
+            lines = [line for line in file if line.strip()]
     except OSError as error:
         raise ValueError(f"{path}: {error.strerror}") from None
-    key = next((word for word in words if len(word) == _LENGTH), None)
-    if not key:
-        raise ValueError(f"{path}: has no key of 40 characters; `coretap keygen` makes one")
-    return key
+    for line in lines:
+        if line.startswith(f"# {other} key of coretap".encode()):
+            raise ValueError(f"{path}: holds a {other} key, a {wanted} one is wanted")
+        word = line.split(None, 1)[0]
+        if len(word) == _LENGTH:
+            return word
+    raise ValueError(f"{path}: has no key of 40 characters; `coretap keygen` makes one")
 
 
 class Keys:
     """coretapd's public key and one's own pair."""
 
     def __init__(self, server: str, secret: str) -> None:
-        self.server, self._secret = read_key(server), read_key(secret)
+        self.server, self._secret = read_key(server, "public"), read_key(secret, "secret")
         try:
             self._public = zmq.curve_public(self._secret)
             if len(z85.decode(self.server)) != 32:
