@@ -265,13 +265,15 @@ static int pipeline_open(struct bridge *b)
 		.rules = b->options->rules,
 		.n_rules = b->options->n_rules,
 	};
-	int err;
+	int code, err;
 
 	evictions_init(&b->evictions, b->options->keep_attached);
 	for (enum socket_id id = 0; id < N_SOCKETS; id++)
 		if (stream_init(&b->streams[id], b->label, 0, b->tps.n))
 			return EXIT_OTHER;
-	b->resumed = state_resume(b);
+	code = state_resume(b);
+	if (code)
+		return code;
 	if (!b->resumed) {
 		if (state_end_run(b))
 			return EXIT_OTHER;
@@ -356,6 +358,8 @@ static int detach(struct bridge *b)
 	int code = label_choose(b);
 	int n = code ? 0 : tracer_unpin(b->label);
 
+	if (n == -EBUSY)
+		return EXIT_ADDRESS;
 	if (n < 0) {
 		log_error("%s/%s: %s", TRACER_PIN_ROOT, b->label, strerror(-n));
 		return exit_code(n);
@@ -704,7 +708,7 @@ static void manager_tell(struct bridge *b)
 }
 
 /* Whoever removes the directory takes away ipc sockets and journal, and the lock that keeps a
- * second coretapd of the label away. */
+ * second coretapd of the label away where nothing is pinned. */
 static void directory_check(struct bridge *b)
 {
 	struct stat st;

@@ -136,9 +136,10 @@ void state_save(struct bridge *bridge);
 /* A journal that cannot be written, or read, is worth nothing from then on, and status says so. */
 void state_give_up(struct bridge *bridge, int err);
 
-/* Takes over the rings and the numbering of an earlier process with this label. Returns true when
- * everything matched. Otherwise nothing of it is attached any more and a new run begins. */
-bool state_resume(struct bridge *bridge);
+/* Takes over the rings and the numbering of an earlier process with this label: bridge.resumed when
+ * everything matched. Otherwise nothing of it is attached any more and a new run begins. Returns 0,
+ * or an exit code when that process still runs, said in the log. */
+int state_resume(struct bridge *bridge);
 
 /* Ends the run that the journal's state speaks of. Returns 0 or -ENOMEM, said in the log. */
 int state_end_run(struct bridge *bridge);

@@ -147,6 +147,8 @@ int follow_attach(struct bridge *b)
 		err = tracer_attach(b->tracer, &b->tps, b->current, current(b)->attach, pid);
 	if (!err && !follow_waits(b) && b->options->keep_attached)
 		err = tracer_pin(b->tracer, b->label);
+	if (err == -EBUSY)
+		return EXIT_ADDRESS;
 	if (err)
 		return err == -EPERM || err == -EACCES ? EXIT_PRIVILEGE : EXIT_OTHER;
 	state_save(b);

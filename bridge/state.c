@@ -262,22 +262,26 @@ static int group_move(struct bridge *b, unsigned int group)
 	return follow_bind(b);
 }
 
-bool state_resume(struct bridge *b)
+int state_resume(struct bridge *b)
 {
 	int err = tracer_resume(&b->tracer, b->label);
 	struct saved_state *s;
 	bool resumed = false;
 
 	if (err == -ENOENT)
-		return false;
+		return 0;
+	if (err == -EBUSY)
+		return EXIT_ADDRESS;
 	if (err) {
 		log_warning("%s: what an earlier coretapd left attached is not whole: detached",
 			    b->label);
 		err = tracer_unpin(b->label);
+		if (err == -EBUSY)
+			return EXIT_ADDRESS;
 		if (err < 0)
 			log_error("%s/%s: cannot be removed: %s", TRACER_PIN_ROOT, b->label,
 				  strerror(-err));
-		return false;
+		return 0;
 	}
 	s = calloc(1, sizeof(*s));
 	if (!b->options->keep_attached) {
@@ -311,7 +315,8 @@ bool state_resume(struct bridge *b)
 		b->tracer = NULL;
 	}
 	free(s);
-	return resumed;
+	b->resumed = resumed;
+	return 0;
 }
 
 static void pack_heads(msgpack_sbuffer *out, const struct bridge *b, const uint64_t *next_seq)

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -50,7 +51,7 @@ struct tracer {
 	struct bpf_link *perf[MAX_SITES]; /* libbpf's half of a perf link made here */
 	char pins[128];			  /* directory, "" = not pinned */
 	char label[64];			  /* its name */
-	int given;			  /* descriptor of it once it was given away; -1 = none */
+	int held;			  /* descriptor of the directory, locked; -1 = none */
 	char description[64];
 };
 
@@ -120,7 +121,7 @@ static struct tracer *tracer_new(void)
 	if (!t)
 		return NULL;
 	t->program = t->sites = t->shared_map = t->rings[SOCKET_LOW] = t->rings[SOCKET_HIGH] = -1;
-	t->given = -1;
+	t->held = -1;
 	t->entry = t->ret = t->calls = -1;
 	for (size_t i = 0; i < MAX_SITES; i++)
 		t->links[i] = -1;
@@ -321,7 +322,7 @@ void tracer_close(struct tracer *t)
 		}
 	}
 	unload(t);
-	fd_close(&t->given);
+	fd_close(&t->held);
 	free(t);
 }
 
@@ -463,6 +464,49 @@ static int pins_remove(const char *directory)
 	return err ? err : n;
 }
 
+/* To be called by who holds the directory. */
+static int unpin(const char *label)
+{
+	char directory[128];
+	int n;
+
+	snprintf(directory, sizeof(directory), TRACER_PIN_ROOT "/%s", label);
+	n = pins_remove(directory);
+	rmdir(directory);
+	rmdir(TRACER_PIN_ROOT);
+	return n;
+}
+
+/* The lock in /run/coretap goes when somebody removes that directory. This one stands where what it
+ * guards does, as long as the descriptor is open that is returned. Else -errno; -EBUSY is said in
+ * the log. */
+static int pins_hold(const char *label)
+{
+	char directory[128];
+	struct stat st;
+	int fd, err;
+
+	snprintf(directory, sizeof(directory), TRACER_PIN_ROOT "/%s", label);
+	for (;;) {
+		fd = open(directory, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+		if (fd < 0)
+			return -errno;
+		err = flock(fd, LOCK_EX | LOCK_NB) || fstat(fd, &st) ? -errno : 0;
+		if (!err && st.st_nlink)
+			return fd;
+		close(fd);
+		if (err == -EWOULDBLOCK) {
+			log_error("another coretapd runs under the label %s, though not in "
+				  "/run/coretap/%s; stop it first",
+				  label, label);
+			return -EBUSY;
+		}
+		if (err)
+			return err;
+		/* Its last holder removed it before we had it. */
+	}
+}
+
 void tracer_detach(struct tracer *t)
 {
 	if (t->shared)
@@ -473,13 +517,13 @@ void tracer_detach(struct tracer *t)
 		int n = pins_remove(t->pins);
 
 		if (n >= 0)
-			tracer_unpin(t->label);
+			unpin(t->label);
 		else
 			log_error("%s: cannot be removed, so it stays attached: %s", t->pins,
 				  strerror(-n));
 	}
 	t->pins[0] = '\0';
-	fd_close(&t->given);
+	fd_close(&t->held);
 }
 
 bool tracer_attached(const struct tracer *t, unsigned int group)
@@ -628,11 +672,21 @@ int tracer_pin(struct tracer *t, const char *label)
 	int *fds[N_PINS];
 	int err = 0;
 
-	if (t->given < 0)
-		pins_name(t, label);
 	pin_fds(t, fds);
-	if (t->given < 0)
+	while (t->held < 0 && !err) {
+		pins_name(t, label);
 		err = pins_make(t->pins);
+		if (err)
+			break;
+		t->held = pins_hold(label);
+		/* Whoever held it last may have taken it away again. */
+		if (t->held < 0 && t->held != -ENOENT)
+			err = t->held;
+	}
+	if (err == -EBUSY) {
+		t->pins[0] = '\0';
+		return err;
+	}
 	for (int i = 0; i < N_PINS && !err; i++) {
 		snprintf(path, sizeof(path), "%s/%s", t->pins, pin_names[i]);
 		err = pin_one(path, *fds[i]);
@@ -646,9 +700,12 @@ int tracer_pin(struct tracer *t, const char *label)
 		log_error("%s: cannot pin: %s; --keep-attached wants a BPF file system there "
 			  "(mount -t bpf bpf /sys/fs/bpf)",
 			  t->pins, strerror(-err));
-		pins_remove(t->pins);
-		tracer_unpin(label);
+		if (t->held >= 0) {
+			pins_remove(t->pins);
+			unpin(label);
+		}
 		t->pins[0] = '\0';
+		fd_close(&t->held);
 	}
 	return err;
 }
@@ -674,11 +731,13 @@ int tracer_resume(struct tracer **tracer, const char *label)
 		return -ENOMEM;
 	libbpf_set_print(libbpf_log);
 	pins_name(t, label);
+	t->held = pins_hold(label);
+	err = t->held < 0 ? t->held : 0;
+	/* What may not be looked at is not ours; pinning, where it is wanted, says so. */
+	if (err && err != -ENOENT && err != -EBUSY)
+		err = access(t->pins, F_OK) ? -ENOENT : -ESTALE;
 	/* A user that may not write to the directory above leaves its own behind, empty. */
-	if (access(t->pins, F_OK))
-		/* What may not be looked at is not ours; pinning, where it is wanted, says so. */
-		err = errno == EACCES ? -ENOENT : -errno;
-	else if (!rmdir(t->pins))
+	if (!err && !rmdir(t->pins))
 		err = -ENOENT;
 	if (err) {
 		t->pins[0] = '\0';
@@ -731,9 +790,6 @@ int tracer_give(struct tracer *t, uid_t uid, gid_t gid)
 		log_error("%s: cannot be given to the user: %s", t->pins, strerror(-err));
 		return err;
 	}
-	t->given = keep_fd(dirfd(dir));
-	if (t->given < 0)
-		err = -errno;
 	while ((errno = 0, entry = readdir(dir)))
 		if (strcmp(entry->d_name, "..") &&
 		    fchownat(dirfd(dir), entry->d_name, uid, gid, AT_SYMLINK_NOFOLLOW))
@@ -745,18 +801,17 @@ int tracer_give(struct tracer *t, uid_t uid, gid_t gid)
 		log_error("%s: cannot be given to the user: %s", t->pins, strerror(-err));
 		return err;
 	}
-	snprintf(t->pins, sizeof(t->pins), "/proc/self/fd/%d", t->given);
+	snprintf(t->pins, sizeof(t->pins), "/proc/self/fd/%d", t->held);
 	return err;
 }
 
 int tracer_unpin(const char *label)
 {
-	char directory[128];
-	int n;
+	int held = pins_hold(label), n;
 
-	snprintf(directory, sizeof(directory), TRACER_PIN_ROOT "/%s", label);
-	n = pins_remove(directory);
-	rmdir(directory);
-	rmdir(TRACER_PIN_ROOT);
+	if (held < 0 && held != -ENOENT)
+		return held;
+	n = unpin(label);
+	fd_close(&held);
 	return n;
 }

@@ -56,20 +56,21 @@ struct tracer_identity {
 void tracer_identify(const struct tracer *tracer, struct tracer_identity *identity);
 
 /* Pins everything under TRACER_PIN_ROOT/label, so that it outlives this process. To be called after
- * each attach: what is pinned already stays. Returns 0 or -errno, said in the log; nothing is
- * pinned then. */
+ * each attach: what is pinned already stays. The directory is locked as long as this process lives.
+ * Returns 0 or -errno, said in the log; nothing is pinned then. */
 int tracer_pin(struct tracer *tracer, const char *label);
 
-/* Takes over what is pinned under label. Returns 0; -ENOENT when nothing is pinned; or -ESTALE
- * when something is missing or another coretapd made it: call tracer_unpin. */
+/* Takes over what is pinned under label, and its lock. Returns 0; -ENOENT when nothing is pinned;
+ * -EBUSY when another process has it, said in the log; or -ESTALE when something is missing or
+ * another coretapd made it: call tracer_unpin. */
 int tracer_resume(struct tracer **tracer, const char *label);
 
 /* Gives what is pinned to a user, and keeps a way to it that works whatever that user may see of
  * /sys/fs/bpf. Returns 0 or -errno, said in the log. */
 int tracer_give(struct tracer *tracer, uid_t uid, gid_t gid);
 
-/* Removes the pins of label: the kernel detaches soon after. Returns how many there were or -errno.
- */
+/* Removes the pins of label: the kernel detaches soon after. Returns how many there were or -errno;
+ * -EBUSY is said in the log. */
 int tracer_unpin(const char *label);
 
 /* Attaches the sites of one group to the executable at path; pid > 0 limits it to that process.

@@ -617,6 +617,31 @@ int mkdir(const char *path, mode_t mode)
         third = self.start()
         self.assertTrue(self.resumed(third))
 
+    def test_one_coretapd_for_each_label_without_its_directory(self):
+        """Its directory in /run/coretap removed under it, and with it that lock: its pins stay its own."""
+        for user in ((), ("--user", "nobody")):
+            first = self.start(*user)
+            shutil.rmtree(f"/run/coretap/{self.label}")
+            pins = sorted(os.listdir(f"{PINS}/{self.label}"))
+            for args in (("--keep-attached",), (), ("--detach",)):
+                done = subprocess.run([tool("coretapd"), "--binary", self.binary, "--name", self.label, "--port",
+                                       str(free_port()), "--journal-low", "8M", "--journal-high", "8M", *args],
+                                      stderr=subprocess.PIPE, text=True, timeout=60)
+                self.assertEqual((done.returncode, done.stderr.count(": error: ")), (5, 1), done.stderr)
+                self.assertIn(f"another coretapd runs under the label {self.label}", done.stderr)
+                self.assertEqual(sorted(os.listdir(f"{PINS}/{self.label}")), pins)
+            # The first is untouched, and makes room when it ends.
+            account = Account()
+            self.subscribe(account)
+            with FakeNode("burst", 1000, "--wait", "--start-delay", 300, binary=self.binary) as node:
+                node.finish()
+            wait_until(lambda: account.count["mempool.removed"] == 1000, 10, "events")
+            first.kill()
+            done = subprocess.run([tool("coretapd"), "--detach", "--name", self.label], stderr=subprocess.PIPE,
+                                  text=True, timeout=60)
+            self.assertEqual((done.returncode, "detached" in done.stderr), (0, True), done)
+            self.assertFalse(os.path.exists(f"{PINS}/{self.label}"))
+
     def test_start_without_keep_attached_ends_what_was_left(self):
         bridge = self.start()
         ids = bridge.bpf_ids()

@@ -112,7 +112,8 @@ enum key_kind { KEY_PUBLIC, KEY_SECRET };
 #define KEY_TEXT 40
 bool key_read(const char *path, enum key_kind wanted, char key[KEY_TEXT + 1]);
 
-/* Whether a line of such a file says that its key is the other one of the pair, and how to say it. */
+/* Whether a line of such a file says that its key is the other one of the pair, and how to say it.
+ */
 bool key_is_other(const char *line, enum key_kind wanted);
 const char *key_other_text(enum key_kind wanted);
 

@@ -10,8 +10,9 @@
 
 #include "command.h"
 
-static const char *const kinds[] = { [KEY_PUBLIC] = "# public key of coretap",
-				     [KEY_SECRET] = "# secret key of coretap" };
+static const char *const kinds[] = {
+	[KEY_PUBLIC] = "# public key of coretap", [KEY_SECRET] = "# secret key of coretap"
+};
 
 bool key_is_other(const char *line, enum key_kind wanted)
 {
