@@ -86,7 +86,7 @@ int replay_fd(struct replay *r)
 /* ---- requests ---- */
 
 /* Takes all frames of one message. Returns 1 with the last one in body, 0 when nothing is there, -1
- * for one that has too many frames. */
+ * also with body, for one that has too many frames. */
 static int request_receive(struct replay *r, struct request *request, zmq_msg_t *body)
 {
 	bool too_many = false;
@@ -107,7 +107,7 @@ static int request_receive(struct replay *r, struct request *request, zmq_msg_t 
 			zmq_msg_init(body);
 			zmq_msg_move(body, &frame);
 			zmq_msg_close(&frame);
-			return too_many || !request->n_envelope ? -1 : 1;
+			return too_many ? -1 : 1;
 		}
 		if (request->n_envelope == MAX_ENVELOPE) {
 			too_many = true;
@@ -568,10 +568,12 @@ bool replay_serve(struct replay *r, struct bridge *b)
 	zmq_msg_t body;
 	int got = request_receive(r, &request, &body);
 
-	if (got > 0) {
+	if (got) {
 		uint64_t *counter = &r->counters.error;
 
 		error = request_decode(&request, &body);
+		if (got < 0)
+			error = "at most three frames before the request";
 		if (!error && item_is(&request.op, "hello")) {
 			answer_hello(r, &request, b);
 			counter = &r->counters.hello;

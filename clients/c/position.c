@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "position.h"
@@ -74,12 +75,17 @@ static int load_line(char *line, struct tracker *const trackers[N_SOCKETS],
 
 int position_load(const char *path, struct tracker *const trackers[N_SOCKETS])
 {
-	FILE *file = fopen(path, "re");
 	struct tracker *current = NULL;
+	struct stat file_stat;
+	FILE *file;
 	char line[MAX_LINE];
 	bool begun = false;
 	int err = 0;
 
+	/* A device or a pipe may have no end, or never open. */
+	if (!stat(path, &file_stat) && !S_ISREG(file_stat.st_mode))
+		return S_ISDIR(file_stat.st_mode) ? -EISDIR : -EBADMSG;
+	file = fopen(path, "re");
 	if (!file)
 		return errno == ENOENT ? 0 : -errno;
 	if (!fgets(line, sizeof(line), file))

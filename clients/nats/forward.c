@@ -553,7 +553,7 @@ static bool take_option(struct arguments *arguments, int option, const char *val
 	switch (option) {
 	case 's':
 		forward->stream_name = value;
-		return true;
+		return stream_name_check("--stream", value);
 	case 'a':
 		return add_source(arguments, value);
 	case 'S':
@@ -616,6 +616,8 @@ static int open_sources(struct arguments *arguments)
 		if (err)
 			return err == -EINVAL ? EXIT_USAGE : EXIT_OTHER;
 	}
+	for (size_t i = 0; i < arguments->source.n_topics; i++)
+		topic_doubt(arguments->topics[i], arguments->topics[i]);
 	return EXIT_DONE;
 }
 

@@ -17,15 +17,16 @@
  */
 #define LARGEST_MESSAGE (4000000 + 8192)
 
-#define HOUR_NS (3600 * INT64_C(1000000000))
+#define SECOND_NS INT64_C(1000000000)
+#define HOUR_NS (3600 * SECOND_NS)
+
+#define NOT_NAMED INT64_MIN
 
 struct setup {
 	struct server server;
 	const char *name;
-	int64_t replicas, max_bytes, max_message;
-	uint64_t max_age_us, duplicates_us;
-	jsDiscardPolicy discard;
-	jsStorageType storage;
+	/* NOT_NAMED: as the stream has it */
+	int64_t replicas, max_bytes, max_message, max_age_ns, duplicates_ns, discard, storage;
 	char *subjects[MAX_LIST];
 	int n_subjects;
 	jsStreamSource sources[MAX_LIST];
@@ -54,7 +55,8 @@ static void say_stream(const char *verb, const jsStreamInfo *info)
 }
 
 /* Payloads are off unless coretapd is asked for them, so this need not stop anybody. */
-static void check_payload(const struct setup *setup, natsConnection *connection)
+static void check_payload(const struct setup *setup, natsConnection *connection,
+			  const jsStreamConfig *config)
 {
 	int64_t max_payload = natsConnection_GetMaxPayload(connection);
 
@@ -64,10 +66,10 @@ static void check_payload(const struct setup *setup, natsConnection *connection)
 			 "`max_payload: 5MB` in the configuration of each nats-server, or keep "
 			 "coretapd --payload below",
 			 setup->server.at, max_payload);
-	if (setup->max_message >= 0 && setup->max_message < LARGEST_MESSAGE)
-		complain("--max-message %" PRId64
+	if (config->MaxMsgSize >= 0 && config->MaxMsgSize < LARGEST_MESSAGE)
+		complain("--max-message %" PRId32
 			 ": P2P payloads of up to 4 MB do not fit and would be told as gaps",
-			 setup->max_message);
+			 config->MaxMsgSize);
 }
 
 /* A stream of this name that cannot become what is wanted. */
@@ -77,13 +79,58 @@ static bool check_existing(const struct setup *setup, const jsStreamInfo *info)
 
 	if (info->Config->Retention != js_LimitsPolicy)
 		what = "retention";
-	else if (info->Config->Storage != setup->storage)
+	else if (setup->storage != NOT_NAMED && info->Config->Storage != setup->storage)
 		what = "storage";
 	if (what)
 		complain("stream %s: exists with another %s, which cannot be changed; choose "
 			 "another name, or delete it",
 			 setup->name, what);
 	return !what;
+}
+
+static int64_t named_or(int64_t named, int64_t otherwise)
+{
+	return named == NOT_NAMED ? otherwise : named;
+}
+
+/* What the command line names, over what the stream has, or over the defaults of a new one. */
+static void configure(struct setup *setup, const jsStreamConfig *old, jsStreamConfig *config,
+		      jsStreamSource *sources[MAX_LIST])
+{
+	static const char *everything = SUBJECT_PREFIX ">";
+
+	if (old) {
+		*config = *old;
+	} else {
+		jsStreamConfig_Init(config);
+		config->Name = setup->name;
+		config->Subjects = &everything;
+		config->SubjectsLen = 1;
+		config->Replicas = 1;
+		config->MaxAge = 7 * 24 * HOUR_NS;
+		config->MaxBytes = -1;
+		config->MaxMsgSize = -1;
+		config->Discard = js_DiscardOld;
+		config->Storage = js_FileStorage;
+		config->Duplicates = 120 * SECOND_NS;
+	}
+	config->Replicas = named_or(setup->replicas, config->Replicas);
+	config->MaxAge = named_or(setup->max_age_ns, config->MaxAge);
+	config->MaxBytes = named_or(setup->max_bytes, config->MaxBytes);
+	config->MaxMsgSize = (int32_t)named_or(setup->max_message, config->MaxMsgSize);
+	config->Discard = (jsDiscardPolicy)named_or(setup->discard, config->Discard);
+	config->Storage = (jsStorageType)named_or(setup->storage, config->Storage);
+	config->Duplicates = named_or(setup->duplicates_ns, config->Duplicates);
+	if (config->MaxAge && config->Duplicates > config->MaxAge)
+		config->Duplicates = config->MaxAge;
+	if (!setup->n_subjects && !setup->n_sources)
+		return;
+	for (int i = 0; i < setup->n_sources; i++)
+		sources[i] = &setup->sources[i];
+	config->Subjects = (const char **)setup->subjects;
+	config->SubjectsLen = setup->n_subjects;
+	config->Sources = sources;
+	config->SourcesLen = setup->n_sources;
 }
 
 static int apply(struct setup *setup, natsConnection *connection)
@@ -97,39 +144,20 @@ static int apply(struct setup *setup, natsConnection *connection)
 	natsStatus status;
 	int exit_code = EXIT_OTHER;
 
-	jsStreamConfig_Init(&config);
-	config.Name = setup->name;
-	config.Subjects = (const char **)setup->subjects;
-	config.SubjectsLen = setup->n_subjects;
-	config.Replicas = setup->replicas;
-	config.MaxAge = (int64_t)(setup->max_age_us * 1000);
-	config.MaxBytes = setup->max_bytes;
-	config.MaxMsgSize = (int32_t)setup->max_message;
-	config.Discard = setup->discard;
-	config.Storage = setup->storage;
-	config.Duplicates = (int64_t)(setup->duplicates_us * 1000);
-	if (setup->max_age_us && setup->duplicates_us > setup->max_age_us)
-		config.Duplicates = config.MaxAge;
-	for (int i = 0; i < setup->n_sources; i++)
-		sources[i] = &setup->sources[i];
-	if (setup->n_sources) {
-		config.Sources = sources;
-		config.SourcesLen = setup->n_sources;
-	}
-
 	jsOptions_Init(&options);
 	status = natsConnection_JetStream(&js, connection, &options);
 	if (status == NATS_OK)
 		status = js_GetStreamInfo(&old, js, setup->name, NULL, &code);
 	if (status == NATS_OK && !check_existing(setup, old))
 		goto out;
+	configure(setup, old ? old->Config : NULL, &config, sources);
 	if (status == NATS_OK)
 		status = js_UpdateStream(&info, js, &config, NULL, &code);
 	else if (code == JSStreamNotFoundErr)
 		status = js_AddStream(&info, js, &config, NULL, &code);
 	if (status == NATS_OK) {
 		say_stream(old ? "changed" : "made", info);
-		check_payload(setup, connection);
+		check_payload(setup, connection, info->Config);
 		exit_code = EXIT_DONE;
 	} else {
 		complain("stream %s: %s", setup->name, server_error(status, code));
@@ -190,6 +218,16 @@ static bool parse_size(const char *what, const char *text, int64_t max, int64_t 
 	return false;
 }
 
+static bool parse_time(const char *what, const char *text, int64_t *ns)
+{
+	uint64_t us;
+
+	if (!parse_duration(what, text, &us))
+		return false;
+	*ns = (int64_t)(us * 1000);
+	return true;
+}
+
 static bool choose(const char *what, const char *text, const char *one, const char *other,
 		   bool *is_other)
 {
@@ -208,7 +246,7 @@ static bool take_option(struct setup *setup, int option, const char *value)
 	switch (option) {
 	case 's':
 		setup->name = value;
-		return true;
+		return stream_name_check("--stream", value);
 	case 'n':
 		return add_node(setup, value);
 	case 'f':
@@ -217,7 +255,7 @@ static bool take_option(struct setup *setup, int option, const char *value)
 			return false;
 		}
 		setup->sources[setup->n_sources++].Name = value;
-		return true;
+		return stream_name_check("--from", value);
 	case 'r':
 		setup->replicas = strtol(value, &end, 10);
 		if (!*end && setup->replicas >= 1 && setup->replicas <= 5)
@@ -226,10 +264,10 @@ static bool take_option(struct setup *setup, int option, const char *value)
 		return false;
 	case 'A':
 		if (!strcmp(value, "unlimited")) {
-			setup->max_age_us = 0;
+			setup->max_age_ns = 0;
 			return true;
 		}
-		return parse_duration("--max-age", value, &setup->max_age_us);
+		return parse_time("--max-age", value, &setup->max_age_ns);
 	case 'b':
 		return parse_size("--max-bytes", value, INT64_C(1) << 60, &setup->max_bytes);
 	case 'm':
@@ -245,7 +283,7 @@ static bool take_option(struct setup *setup, int option, const char *value)
 		setup->storage = other ? js_MemoryStorage : js_FileStorage;
 		return true;
 	case 'D':
-		return parse_duration("--duplicate-window", value, &setup->duplicates_us);
+		return parse_time("--duplicate-window", value, &setup->duplicates_ns);
 	}
 	return server_option(&setup->server, option, value);
 }
@@ -255,13 +293,7 @@ static int start(struct setup *setup)
 	natsConnection *connection;
 	int code;
 
-	if (!setup->n_subjects && !setup->n_sources) {
-		setup->subjects[setup->n_subjects++] = strdup(SUBJECT_PREFIX ">");
-		if (!setup->subjects[0]) {
-			complain("out of memory");
-			return EXIT_OTHER;
-		}
-	} else if (setup->n_subjects && setup->n_sources) {
+	if (setup->n_subjects && setup->n_sources) {
 		complain("--node and --from exclude each other: a stream of streams is only read");
 		return EXIT_USAGE;
 	}
@@ -295,11 +327,13 @@ static int run(const struct subcommand *self, int argc, char **argv)
 		{ 0 },
 	};
 	static struct setup setup = { .name = "coretap",
-				      .replicas = 1,
-				      .max_bytes = -1,
-				      .max_message = -1,
-				      .max_age_us = UINT64_C(7) * 86400 * 1000000,
-				      .duplicates_us = 120 * 1000000 };
+				      .replicas = NOT_NAMED,
+				      .max_bytes = NOT_NAMED,
+				      .max_message = NOT_NAMED,
+				      .max_age_ns = NOT_NAMED,
+				      .duplicates_ns = NOT_NAMED,
+				      .discard = NOT_NAMED,
+				      .storage = NOT_NAMED };
 	int option, code = EXIT_DONE;
 
 	while (!code && (option = getopt_long(argc, argv, "h", options, NULL)) != -1) {
@@ -322,8 +356,9 @@ static int run(const struct subcommand *self, int argc, char **argv)
 const struct subcommand command_setup = {
 	.name = "setup",
 	.arguments = "[--stream NAME] [--server URL] [--replicas N] [OPTION...]",
-	.summary = "Makes the stream, or changes its limits",
-	.help = "  --stream NAME  (coretap)\n" SERVER_HELP "\n"
+	.summary = "Makes the stream, or changes what is named of one that exists",
+	.help = "What is not named stays; of a new stream it is what stands in parentheses.\n\n"
+		"  --stream NAME  (coretap)\n" SERVER_HELP "\n"
 		"  --node LABEL   only this node's subjects, may be repeated (those of all). Each "
 		"forwarder\n"
 		"                 needs a stream of its own, and no two may share a subject\n"

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "../../protocol/decode.h"
+#include "../c/command/command.h"
 #include "stream.h"
 #include "server.h"
 
@@ -21,6 +22,17 @@ static int fail(struct stream *stream, natsStatus status, jsErrCode code)
 		snprintf(stream->reason, sizeof(stream->reason), "stream %s: %s", stream->name,
 			 server_error(status, code));
 	return status == NATS_NO_MEMORY ? -ENOMEM : -EAGAIN;
+}
+
+bool stream_name_check(const char *what, const char *name)
+{
+	size_t length = strcspn(name, " \t\r\n\f.*>/\\");
+
+	if (length && !name[length])
+		return true;
+	complain("%s %s: not the name of a stream, which has no blanks and none of . * > / \\",
+		 what, name);
+	return false;
 }
 
 int stream_open(struct stream *stream, natsConnection *connection, const char *name)

@@ -25,6 +25,9 @@ struct stream {
 	char reason[256];   /* why something failed */
 };
 
+/* Whether a stream can have this name. False after saying why not; what names the option. */
+bool stream_name_check(const char *what, const char *name);
+
 /* Asks the leader. Returns 0; -EAGAIN: it cannot tell now; -EINVAL: the stream is not one that this
  * can use. */
 int stream_open(struct stream *stream, natsConnection *connection, const char *name);

@@ -261,6 +261,7 @@ static int start(struct tail *tail)
 static bool add_topic(struct tail *tail, const char *text)
 {
 	size_t length = strlen(text);
+	char **name = &tail->topics[tail->filter.n_names];
 
 	if (length && text[length - 1] == '*')
 		length--;
@@ -269,8 +270,14 @@ static bool add_topic(struct tail *tail, const char *text)
 		complain("%s: not a topic; `coretap topics` lists them", text);
 		return false;
 	}
-	return asprintf(&tail->topics[tail->filter.n_names++], "%.*s%s", (int)length, text,
-			length && !memchr(text, '.', length) ? "." : "") >= 0;
+	if (asprintf(name, "%.*s%s", (int)length, text,
+		     length && !memchr(text, '.', length) ? "." : "") < 0) {
+		complain("out of memory");
+		return false;
+	}
+	tail->filter.n_names++;
+	topic_doubt(text, *name);
+	return true;
 }
 
 static void release(struct tail *tail)
@@ -310,6 +317,8 @@ static int run(const struct subcommand *self, int argc, char **argv)
 		switch (option) {
 		case 'm':
 			tail.stream_name = optarg;
+			if (!stream_name_check("--stream", optarg))
+				code = usage_error(self);
 			break;
 		case 'N':
 			tail.node = optarg;

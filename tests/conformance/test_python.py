@@ -169,6 +169,13 @@ class Scripted(TestCase):
                     file.write(text)
                 with self.assertRaisesRegex(ValueError, "not a position"):
                     coretap.subscribe(position=f"{d}/p")
+            os.truncate(f"{d}/p", 1 << 40)
+            with self.assertRaisesRegex(ValueError, "not a position"):
+                coretap.subscribe(position=f"{d}/p")
+            os.mkfifo(f"{d}/pipe")
+            for path in (f"{d}/pipe", "/dev/zero", d):  # without an end, or any beginning
+                with self.assertRaisesRegex(ValueError, f"^{path}: not a regular file"):
+                    coretap.subscribe(position=path)
 
     def test_position_with_many_topics(self):
         """More than fits in a page: written by a new file then."""

@@ -287,15 +287,14 @@ class ClientC(TestCase):
         """An application of others: pkg-config, the shared library, C++, and only our names in it.
         What is installed is plain."""
         prefix = os.path.join(self.directory, "prefix")
-        for source, target in (("libcoretap.so", "lib/libcoretap.so.1"), ("coretap.pc", "lib/coretap.pc"),
-                               ("libcoretap.a", "lib/libcoretap.a")):
+        for source, target in (("libcoretap.so", "lib/libcoretap.so.1"), ("libcoretap.a", "lib/libcoretap.a")):
             os.makedirs(os.path.dirname(os.path.join(prefix, target)), exist_ok=True)
             shutil.copy(os.path.join(PLAIN, source), os.path.join(prefix, target))
         os.makedirs(os.path.join(prefix, "include"))
         shutil.copy(os.path.join(ROOT, "clients/c/coretap.h"), os.path.join(prefix, "include"))
         os.symlink("libcoretap.so.1", os.path.join(prefix, "lib/libcoretap.so"))
-        with open(os.path.join(prefix, "lib/coretap.pc")) as file:
-            text = file.read().replace("/usr/local", prefix)
+        with open(os.path.join(ROOT, "clients/c/coretap.pc.in")) as file:
+            text = file.read().replace("@PREFIX@", prefix).replace("@LIBDIR@", f"{prefix}/lib").replace("@VERSION@", "0")
         with open(os.path.join(prefix, "lib/coretap.pc"), "w") as file:
             file.write(text)
         flags = subprocess.run(["pkg-config", "--cflags", "--libs", "coretap"], check=True, text=True,

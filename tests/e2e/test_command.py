@@ -134,6 +134,8 @@ class Usage(CommandCase):
         only_public = self.path("only")
         with open(only_public + ".pub", "w"):
             pass
+        pipe = self.path("pipe")
+        os.mkfifo(pipe)
         cases = [((), 2, "usage:"), (("nothing",), 2, "no command nothing"),
                  (("tail", "--count", "0"), 2, "not a number above 0"),
                  (("tail", "--count", "x"), 2, "not a number above 0"),
@@ -144,6 +146,8 @@ class Usage(CommandCase):
                  (("tail", "--since", "2009-13-41"), 2, "neither a duration"),
                  (("tail", "--address", "nowhere"), 2, "not an address"),
                  (("tail", "--position", "/"), 1, "/: "),
+                 (("tail", "--position", pipe), 1, f"{pipe}: not a position file"),
+                 (("tail", "--position", "/dev/zero"), 1, "/dev/zero: not a position file"),
                  (("tail", "--position", "/nowhere/file"), 1, "/nowhere/file: No such file"),
                  (("tail", "mempol", "--position", "/"), 1, "mempol: no topic"),
                  (("evictions", "x"), 2, "takes no arguments"),
@@ -306,7 +310,7 @@ class Streams(CommandCase):
         self.assertIn("standard output: No space left", result.stderr)
 
     def test_help_to_a_full_disk(self):
-        for command in (("coretap", "--version"), ("coretap", "--help"), ("coretap", "tail", "--help"),
+        for command in (("coretap", "topics", "--json"), ("coretap", "--version"), ("coretap", "--help"), ("coretap", "tail", "--help"),
                         ("coretapd", "--help"), ("coretapd", "--version")):
             with self.subTest(command=command), open("/dev/full", "w") as full:
                 result = subprocess.run([tool(command[0]), *command[1:]], stdout=full,

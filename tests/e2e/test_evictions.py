@@ -361,7 +361,7 @@ class Evictions(TestCase):
         for _ in range(3):
             with Bridge("--ring-low", 4096) as bridge, Subscriber(bridge) as sub:
                 sub.wait_status()
-                with FakeNode("blocks", 1, 100, "--unseen", 1, "--rate", 2000, "--truth", self.truth,
+                with FakeNode("blocks", 1, 100, "--unseen", 1, "--rate", 300, "--truth", self.truth,
                               "--wait", "--hold") as node:
                     # Right after a status the bridge does not look at its counters for a second.
                     wait_until(lambda: self.evicted(sub) > 20, 20, "20 evictions")

@@ -354,12 +354,60 @@ class Nats(TestCase):
                            ("setup --max-bytes x", "--max-bytes"), ("setup --max-message 3G", "--max-message"),
                            ("setup --max-age x", "--max-age"), ("setup --duplicate-window x", "--duplicate-window"),
                            ("setup --node a.b", "a.b"), ("setup --node a --from b", "exclude each other"),
+                           *((f"{command} --stream bad{c}name", f"--stream bad{c}name: not the name of a stream")
+                             for command in ("setup", "forward", "tail") for c in ".*>/\\"),
+                           ("setup --from a.b", "--from a.b: not the name"),
                            ("tail a/b", "a/b: not a topic"), ("tail --count 0", "not a number above 0"),
                            ("nothing", "no command nothing")):
             with self.subTest(words):
                 done = subprocess.run([tool("coretap-nats"), *words.split()], capture_output=True, text=True, timeout=60)
                 self.assertEqual(done.returncode, 2, done.stderr)
                 self.assertIn(why, done.stderr.splitlines()[0])
+        for name in ("bad name", ""):
+            done = subprocess.run([tool("coretap-nats"), "setup", "--stream", name], capture_output=True, text=True)
+            self.assertEqual(done.returncode, 2)
+            self.assertIn(f"--stream {name}: not the name of a stream", done.stderr)
+
+    def test_setup_changes_what_is_named(self):
+        """Of a stream that exists nothing else changes."""
+        cluster = self.enter(Cluster())
+        said = setup(cluster, "--node", "a", "--max-bytes", "20M", "--max-age", "5m", "--storage", "memory",
+                     "--max-message", "1M").stdout
+        self.assertIn("made stream coretap: coretap.a.>; 1 replica, in memory, kept for 300 s, "
+                      "at most 20,971,520 bytes, when full the oldest go, repeats known for 120 s", said)
+        connection = cluster.connect()
+        self.addCleanup(connection.close)
+
+        def config():
+            return connection.request("$JS.API.STREAM.INFO.coretap")["config"]
+        expected = config()
+        self.assertEqual((expected["max_msg_size"], expected["storage"]), (1 << 20, "memory"))
+        for words, changes in ((("--max-bytes", "1M", "--discard", "new"), {"max_bytes": 1 << 20, "discard": "new"}),
+                               ((), {}),
+                               (("--max-age", "5s"), {"max_age": 5 * 10**9, "duplicate_window": 5 * 10**9}),
+                               (("--node", "b", "--max-bytes", "unlimited"),
+                                {"max_bytes": -1, "subjects": ["coretap.b.>"]}),
+                               (("--max-message", "unlimited", "--max-age", "unlimited", "--duplicate-window", "1m"),
+                                {"max_msg_size": -1, "max_age": 0, "duplicate_window": 60 * 10**9})):
+            with self.subTest(words):
+                self.assertIn("changed stream coretap: ", setup(cluster, *words).stdout)
+                expected.update(changes)
+                self.assertEqual(config(), expected)
+
+    def test_unknown_topic(self):
+        """A slip is told, as by `coretap tail`: nothing would ever come."""
+        cluster = self.enter(Cluster())
+        setup(cluster)
+        for command in (("coretap", "tail", "--nats", cluster.url), ("coretap-nats", "tail", "--server", cluster.url),
+                        ("coretap-nats", "forward", "--server", cluster.url, "--topic")):
+            with self.subTest(command):
+                process = subprocess.Popen([tool(command[0]), *command[1:], "mempol"], stderr=subprocess.PIPE,
+                                           stdout=subprocess.DEVNULL, text=True)
+                self.assertIn("mempol", line := process.stderr.readline())
+                self.assertIn(": no topic that this version knows", line)
+                process.terminate()
+                self.assertEqual(process.wait(30), 0)
+                process.stderr.close()
 
     def test_everything_is_killed(self):
         """Three servers, three replicas, two nodes; kill -9 of each server, of the forwarder, and of

@@ -325,29 +325,49 @@ class Requests(ReplayCase):
             self.assertIsNone(msgpack.unpackb(s.recv_multipart()[0])["id"])
 
     def test_frames(self):
-        """REQ, DEALER with and without the empty frame, several frames in front, and far too many."""
+        """REQ, DEALER with and without the empty frame, several frames in front, and too many."""
         with Bridge() as bridge, Subscriber(bridge) as sub:
             sub.wait_status()
             question = msgpack.packb({"v": 1, "op": "hello"})
             s = self.dealer(bridge)
-            for envelope in ([], [b""], [b"a", b""], [b"a", b"b", b"c"]):
+            for envelope in ([], [b""], [b"a", b""], [b"a", b"b", b"c"], [question]):
                 s.send_multipart([*envelope, question])
                 self.assertTrue(s.poll(5000), envelope)
                 answer = s.recv_multipart()
                 self.assertEqual(answer[:-1], envelope)
                 self.assertIn("run", msgpack.unpackb(answer[-1]))
-            s.send_multipart([b"x"] * 4 + [question])
-            s.send_multipart([b"x"] * 2000)
-            s.send_multipart([b""] * 2)
-            s.send(question)
-            answers = []
-            while s.poll(500):
-                answers.append(s.recv_multipart())
-            self.assertIn("run", msgpack.unpackb(answers[-1][-1]))
-            # Larger than a request may be: that connection ends, nobody else notices.
-            big = self.dealer(bridge)
-            big.send(msgpack.packb({"v": 1, "op": "hello", "id": "x" * 5000}))
-            self.assertFalse(big.poll(300))
+            many = msgpack.packb({"v": 1, "id": 7, "op": "hello"})
+            for wrong, envelope, id_, why in (
+                    ([b"x"] * 4 + [many], [b"x"] * 3, 7, "at most three frames"),
+                    ([b"x"] * 2000, [b"x"] * 3, None, "at most three frames"),
+                    ([b""] * 2, [b""], None, "")):
+                s.send_multipart(wrong)
+                self.assertTrue(s.poll(5000), why)
+                answer = s.recv_multipart()
+                self.assertEqual(answer[:-1], envelope)
+                error = msgpack.unpackb(answer[-1])
+                self.assertEqual(error["id"], id_)
+                self.assertIn(why, error["error"])
+
+    def test_longest(self):
+        """4,096 bytes are answered. One more costs that connection, and nobody else notices."""
+        with Bridge() as bridge, Subscriber(bridge) as sub:
+            sub.wait_status()
+            question = {"v": 1, "op": "hello", "id": ""}
+            room = 4096 - len(msgpack.packb(question)) - 2  # of a text16's length
+            s = self.dealer(bridge)
+            monitor = s.get_monitor_socket(zmq.EVENT_DISCONNECTED)
+            for length in (room, room + 1):
+                request = msgpack.packb({**question, "id": "x" * length})
+                self.assertEqual(len(request), 4096 + length - room)
+                s.send(request)
+                if length == room:
+                    self.assertTrue(s.poll(5000))
+                    self.assertEqual(msgpack.unpackb(s.recv())["id"], "x" * room)
+                    self.assertFalse(monitor.poll(0))
+            self.assertTrue(monitor.poll(10000))
+            self.assertFalse(s.poll(0))
+            s.disable_monitor()
             self.assertIn("run", self.replay(bridge).ask(op="hello")[0])
 
     def test_random_bytes(self):

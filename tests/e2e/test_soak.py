@@ -3,7 +3,7 @@ stall and lie; the node and one coretapd killed at random; the clock stepped by 
 disk full. In the end every firing is accounted for, and the coretapd that was not killed holds neither
 more memory nor more descriptors than after its first seconds.
 
-SOAK_SECONDS (default 30) says how long, SOAK_PLOT=FILE.svg draws memory and descriptors."""
+SOAK_SECONDS (default 300) says how long, SOAK_PLOT=FILE.svg draws memory and descriptors."""
 import collections
 import json
 import os
@@ -24,7 +24,7 @@ from harness import (FAKE_NODE, Bridge, FakeNode, TestCase, compile_inject, free
 from plot import plot
 from replay import CompleteSubscriber
 
-SECONDS = float(os.environ.get("SOAK_SECONDS", "30"))
+SECONDS = float(os.environ.get("SOAK_SECONDS", "300"))
 PLOT = os.environ.get("SOAK_PLOT")
 # What each life of the node fires, at 20,000 events a second: a step of the walk has two.
 LIVES = (("burst", 10 ** 12, "--rate", 20000), ("burst", 10 ** 12, "--rate", 20000, "--probe", "spent"),

@@ -92,7 +92,7 @@ class Refusals(Case):
     def test_binary_without_tracepoints(self):
         bare = self.path("bare")
         subprocess.run(["objcopy", "--remove-section=.note.stapsdt", FAKE_NODE, bare], check=True)
-        self.refused(NO_TRACEPOINTS, "--binary", bare, says=(bare, "WITH_USDT", "readelf"))
+        self.refused(NO_TRACEPOINTS, "--binary", bare, says=(bare, "WITH_USDT", "coretap probes"))
 
     def test_files_that_are_no_node(self):
         script, text, empty = self.path("script"), self.path("text"), self.path("empty")

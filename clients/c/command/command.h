@@ -145,6 +145,10 @@ int follow_open(struct follow *follow);
 /* Adds a subscription, in the forms that people write. The same. */
 int follow_subscribe(struct follow *follow, const char *topic);
 
+/* Says so where name, a topic or a prefix that ends with a dot, is none that the catalogue has;
+ * topic is what was written. */
+void topic_doubt(const char *topic, const char *name);
+
 /* Runs until the count is reached, a signal asks to end, or the reader of standard output went
  * away. Notices go to stderr as lines, and in JSON also to stdout, where programs see them at their
  * place. */

@@ -144,6 +144,14 @@ static bool is_known(const char *name)
 	return false;
 }
 
+void topic_doubt(const char *topic, const char *name)
+{
+	if (!is_known(name))
+		complain("%s: no topic that this version knows: only a coretapd with --tracepoints "
+			 "may have it",
+			 topic);
+}
+
 int follow_subscribe(struct follow *follow, const char *topic)
 {
 	size_t length = strlen(topic);
@@ -168,10 +176,7 @@ int follow_subscribe(struct follow *follow, const char *topic)
 		complain("%s: %s", follow->address, coretap_strerror(err));
 		return EXIT_OTHER;
 	}
-	if (!is_known(name))
-		complain("%s: no topic that this version knows: only a coretapd with --tracepoints "
-			 "may have it",
-			 topic);
+	topic_doubt(topic, name);
 	return EXIT_DONE;
 }
 

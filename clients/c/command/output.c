@@ -12,13 +12,16 @@
 
 void output_open(struct output *out, bool json, bool text)
 {
+	/* Of our own, as glibc takes a size only with a buffer. A write as large as the buffer
+	 * passes by it, and its failure would be known here without its reason. */
+	static char buffer[1 << 16];
 	const char *no_colour = getenv("NO_COLOR"), *term = getenv("TERM");
 	bool terminal = isatty(STDOUT_FILENO);
 
 	*out = (struct output){ .json = json || (!text && !terminal) };
 	out->colour = terminal && !(no_colour && *no_colour) && !(term && !strcmp(term, "dumb"));
 	/* Whoever writes flushes when nothing more is at hand; a reader that went away is EPIPE. */
-	setvbuf(stdout, NULL, _IOFBF, 1 << 16);
+	setvbuf(stdout, buffer, _IOFBF, sizeof(buffer));
 	signal(SIGPIPE, SIG_IGN);
 }
 

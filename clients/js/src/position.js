@@ -1,9 +1,10 @@
 // Where a subscriber stands, in a file: one cursor for each socket.
-import { closeSync, openSync, readFileSync, renameSync, writeSync } from "node:fs";
+import { closeSync, openSync, readFileSync, renameSync, statSync, writeSync } from "node:fs";
 
 import { Node } from "./stream.js";
 
 const PAGE = 4096;
+const LARGEST = 1 << 24; // of a file that is read; far more than any position has
 
 /** A file that says at any moment what the application has taken, also after kill -9.
  *
@@ -19,13 +20,11 @@ export class Position {
   constructor(path) {
     if (typeof path !== "string" || !path) throw new TypeError(`position: ${path}: give the path of a file`);
     this.#path = path;
-    let text;
-    try {
-      text = readFileSync(path, "utf8");
-    } catch (error) {
-      if (error.code !== "ENOENT") throw error;
-      return;
-    }
+    const file = statSync(path, { throwIfNoEntry: false });
+    if (!file) return;
+    // A device or a pipe may have no end, or never open.
+    if (!file.isFile()) throw new Error(`${path}: not a regular file, as a position is`);
+    const text = file.size <= LARGEST ? readFileSync(path, "utf8") : "";
     try {
       const { version, sockets } = JSON.parse(text);
       if (version !== 1 || Object.getPrototypeOf(sockets) !== Object.prototype ||

@@ -205,6 +205,7 @@ test("a position: nothing twice, nothing missed, also after kill -9", { timeout:
 
 test("a position that is none", async () => {
   assert.throws(() => subscribe("mempool.", { position: new URL(import.meta.url).pathname }), /not a position/);
+  for (const position of ["/dev/zero", "/"]) assert.throws(() => subscribe("mempool.", { position }), /: not a regular file/);
 });
 
 test("addresses, topics and options", () => {

@@ -6,6 +6,7 @@ from typing import Any, Dict
 from .stream import Node, Topic
 
 _PAGE = 4096
+_LARGEST = 1 << 24  # of a file that is read; far more than any position has
 
 
 class Position:
@@ -61,9 +62,12 @@ class PositionFile(Position):
             raise ValueError("position: an empty path")
         self._fd = -1
         self._written = b""
+        # A device or a pipe may have no end, or never open.
+        if os.path.exists(self.path) and not os.path.isfile(self.path):
+            raise ValueError(f"{self.path}: not a regular file, as a position is")
         try:
             with open(self.path, "rb") as file:
-                super().__init__(file.read().decode() or "none")
+                super().__init__(file.read(_LARGEST).decode() or "none")
         except FileNotFoundError:
             super().__init__()
         except ValueError:
