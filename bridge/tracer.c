@@ -484,26 +484,27 @@ static int pins_hold(const char *label)
 {
 	char directory[128];
 	struct stat st;
-	int fd, err;
+	int fd;
 
 	snprintf(directory, sizeof(directory), TRACER_PIN_ROOT "/%s", label);
 	for (;;) {
 		fd = open(directory, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 		if (fd < 0)
 			return -errno;
-		err = flock(fd, LOCK_EX | LOCK_NB) || fstat(fd, &st) ? -errno : 0;
-		if (!err && st.st_nlink)
-			return fd;
-		close(fd);
-		if (err == -EWOULDBLOCK) {
-			log_error("another coretapd runs under the label %s, though not in "
-				  "/run/coretap/%s; stop it first",
-				  label, label);
+		if (flock(fd, LOCK_EX | LOCK_NB) || fstat(fd, &st)) {
+			if (errno == EWOULDBLOCK)
+				log_error("another coretapd runs under the label %s, though not in "
+					  "/run/coretap/%s; stop it first",
+					  label, label);
+			else
+				log_error("%s: cannot be locked: %s", directory, strerror(errno));
+			close(fd);
 			return -EBUSY;
 		}
-		if (err)
-			return err;
+		if (st.st_nlink)
+			return fd;
 		/* Its last holder removed it before we had it. */
+		close(fd);
 	}
 }
 

@@ -61,8 +61,8 @@ void tracer_identify(const struct tracer *tracer, struct tracer_identity *identi
 int tracer_pin(struct tracer *tracer, const char *label);
 
 /* Takes over what is pinned under label, and its lock. Returns 0; -ENOENT when nothing is pinned;
- * -EBUSY when another process has it, said in the log; or -ESTALE when something is missing or
- * another coretapd made it: call tracer_unpin. */
+ * -EBUSY when another process has it or it cannot be locked, said in the log; or -ESTALE when
+ * something is missing or another coretapd made it: call tracer_unpin. */
 int tracer_resume(struct tracer **tracer, const char *label);
 
 /* Gives what is pinned to a user, and keeps a way to it that works whatever that user may see of
