@@ -370,7 +370,7 @@ class Usage(Case):
         for option, values in (
                 ("--payload", ("", ",", "x", "-1", "4194305", "1e6", "tx", "tx=", "=5", "tx=x",
                                "tx=4194305", "tx=-1", "toolongatype1=5", "tx=full=0", "tx=1,,x",
-                               "full,none", "18446744073709551616", "tx=5 ")),
+                               "full,none", "18446744073709551616", "tx=5 x")),
                 ("--message-types", ("", ",", "toolongatype1", "inv,toolongatype1",
                                      ",".join(f"t{i}" for i in range(1000))))):
             for value in values:
