@@ -71,6 +71,8 @@ ABSORBED = {
     ("stat", "room"),
     # the quarter of /run is not known then; what does not fit is told
     ("statvfs", "room"),
+    # the first three descriptors are there, as most often
+    ("open", "descriptors_prepare"),
     # not empty, as most often
     ("rmdir", "tracer_resume"),
     # not there, as most often; what really cannot be made, opened or bound is told by the next call
