@@ -60,7 +60,7 @@ ABSORBED = {
     # does without, and no worse than a little slower; a port that is still taken is told
     ("prctl", "loop_open"), ("prctl", "privilege_drop"), ("prctl", "bounding_limit"),
     # what is kept is decided without it, and told when it lacks
-    ("syscall_126", "privilege_reaches"), ("setsockopt", "listener_open"),
+    ("syscall_126", "privilege_reaches"), ("stat", "privilege_reaches"), ("setsockopt", "listener_open"),
     # what a client has read is noticed later: it may have to ask again
     ("zmq_getsockopt", "reads_notice"),
     # a hint less

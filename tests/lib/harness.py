@@ -42,9 +42,10 @@ def reports_directory():
     directory = tempfile.mkdtemp(prefix="coretap-reports-")
     atexit.register(shutil.rmtree, directory, ignore_errors=True)
     os.chmod(directory, 0o777)
-    suppressions = shutil.copy(f"{ROOT}/tests/tsan.supp", directory + "/.suppressions")
+    races, leaks = (shutil.copy(f"{ROOT}/tests/{kind}.supp", f"{directory}/.{kind}") for kind in ("tsan", "lsan"))
     for name, options in (("ASAN", ""), ("UBSAN", "print_stacktrace=1"),
-                          ("TSAN", f"suppressions={suppressions} ignore_noninstrumented_modules=1")):
+                          ("LSAN", f"suppressions={leaks} print_suppressions=0"),
+                          ("TSAN", f"suppressions={races} ignore_noninstrumented_modules=1")):
         os.environ.setdefault(f"{name}_OPTIONS", f"{options} log_path={directory}/{name.lower()}".strip())
     return directory
 
