@@ -53,15 +53,22 @@ void node_sleep_ms(uint64_t ms)
 		sleep_until(node_now_ns() + ms * MS_NS);
 }
 
+#define ATTACH_MS 300
+
 void node_wait(const struct node *node, enum probe probe)
 {
-	bool by_signal = node->options->wait_signal || !PROBES_HAVE_SEMAPHORES;
+	bool by_signal = node->options->wait_signal || !PROBES_HAVE_SEMAPHORES, waited = false;
 
 	if (probe == PROBE_COUNT)
 		by_signal = true; /* this ABI or machine lacks the probe */
 	if (node->options->wait || node->options->wait_signal)
-		while (!node_stop && !(by_signal ? node_go : probe_active(probe)))
+		while (!node_stop && !(by_signal ? node_go : probe_active(probe))) {
 			node_sleep_ms(1);
+			waited = true;
+		}
+	/* A semaphore rises a moment before coretapd counts what fires. */
+	if (waited && !by_signal && !node->options->start_delay)
+		node_sleep_ms(ATTACH_MS);
 	node_sleep_ms(node->options->start_delay);
 }
 

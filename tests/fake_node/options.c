@@ -35,6 +35,7 @@ static const char usage[] =
 	"always:  --abi v23|v24|v25|v26|v29   --wait   --wait-signal   --start-delay MS\n"
 	"         --rate PER_SECOND   --linger MS   --hold   --daemon   --flood THREADS\n"
 	"         --ledger FILE\n"
+	"         --wait: until somebody traces the first probe, and 300 ms more if it had to\n"
 	"\n"
 	"Values of burst, for index i (counted per thread) of thread t:\n"
 	"  txid         display hex: 1f1e1d…0d0c, then t as 8 and i as 16 hex digits\n"
