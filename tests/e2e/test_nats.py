@@ -419,6 +419,7 @@ class Nats(TestCase):
         bridges = [Bridge(*args, binary=b, name=f"nats{os.getpid()}-{i}", keep=True)
                    for i, b in enumerate(binaries)]
         for bridge, binary in zip(bridges, binaries):
+            self.addCleanup(shutil.rmtree, f"/run/coretap/{bridge.name}", ignore_errors=True)
             self.addCleanup(subprocess.run, [tool("coretapd"), "--detach", "--name", bridge.name,
                                              "--binary", binary], stderr=subprocess.DEVNULL)
         nodes = [self.enter(FakeNode("burst", 10**9, "--rate", RATE, "--wait", "--start-delay", 300,

@@ -174,6 +174,8 @@ class Bridge:
         self.process = subprocess.Popen([*command, *map(str, args)], stderr=self.errors,
                                         env={**os.environ, **(env or {})})
         self.pid = self.process.pid
+        if not keep:
+            atexit.register(shutil.rmtree, f"/run/coretap/{self.name}", ignore_errors=True)
         if ready:
             self.wait_ready()
 

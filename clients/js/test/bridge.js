@@ -14,7 +14,10 @@ export const BUILD = fileURLToPath(new URL(`../../../${process.env.BUILD ?? "bui
 // A node of our own: a bridge follows any process of its binary, also that of another test.
 const directory = mkdtempSync(join(tmpdir(), "coretap-js-"));
 const NODE = join(directory, "fake_node");
-process.on("exit", () => rmSync(directory, { recursive: true }));
+const journals = new Set();
+process.on("exit", () => {
+  for (const place of [directory, ...journals]) rmSync(place, { recursive: true, force: true });
+});
 
 /** Why tests with the simulated node cannot run here; false if they can. */
 export const cannot = process.platform !== "linux" || process.getuid() !== 0 ? "wants root on Linux"
@@ -54,6 +57,7 @@ export class Bridge {
     self.port = port ?? await freePort();
     self.name = `js${process.pid}-${self.port}`;
     self.address = `tcp://127.0.0.1:${self.port}`;
+    journals.add(`/run/coretap/${self.name}`);
     self.child = spawn(`${BUILD}coretapd`, ["--name", self.name, "--port", self.port, "--binary", NODE,
       "--journal-low", "64M", "--journal-high", "16M", ...args], { stdio: ["ignore", "ignore", "pipe"] });
     self.child.stderr.on("data", (data) => (self.log += data));
@@ -71,7 +75,6 @@ export class Bridge {
 
   async close() {
     await this.stop();
-    rmSync(`/run/coretap/${this.name}`, { recursive: true, force: true });
   }
 }
 
