@@ -30,6 +30,9 @@ struct journal {
 /* Messages of one drain stand together, so that small ones do not cost a put each. */
 #define CHUNK_BYTES 32768
 
+/* Their numbers fit into one page. */
+#define STEP_PAGES 128
+
 /* Of a chunk: its first message. Big-endian, so that byte order is numeric order. */
 struct key {
 	uint64_t run, n;
@@ -293,42 +296,61 @@ static size_t live_bytes(struct journal *j, MDB_txn *txn, enum socket_id id)
 	return (stat.ms_branch_pages + stat.ms_leaf_pages + stat.ms_overflow_pages) * stat.ms_psize;
 }
 
-/* Drops the oldest messages of a socket until at most limit bytes are left. */
-static int prune(struct journal *j, MDB_txn *txn, enum socket_id id, size_t limit)
+/* Drops the oldest messages of a socket until at most limit bytes are left, or until about most
+ * bytes have gone. */
+static int prune(struct journal *j, MDB_txn *txn, enum socket_id id, size_t limit, size_t most)
 {
+	size_t before = live_bytes(j, txn, id), live = before;
 	MDB_cursor *cursor = NULL;
 	MDB_val key, value;
 	int rc;
 
-	if (live_bytes(j, txn, id) <= limit)
+	if (live <= limit)
 		return 0;
 	rc = mdb_cursor_open(txn, j->messages[id], &cursor);
-	while (!rc && live_bytes(j, txn, id) > limit) {
+	while (!rc && live > limit && before - live < most) {
 		rc = mdb_cursor_get(cursor, &key, &value, MDB_FIRST);
 		if (!rc)
 			rc = mdb_cursor_del(cursor, 0);
+		live = live_bytes(j, txn, id);
 	}
 	if (cursor)
 		mdb_cursor_close(cursor);
 	return rc == MDB_NOTFOUND ? 0 : rc;
 }
 
-/* The map is full although the live bytes are bounded: large values fragment it, and so does much
- * that comes at once. Keeps so many tenths. */
-static int make_room(struct journal *j, size_t tenths)
+/* Whether a step is left to do stands in *more. */
+static int make_room_step(struct journal *j, size_t tenths, bool *more)
 {
 	MDB_txn *txn;
 	int rc = mdb_txn_begin(j->env, NULL, 0, &txn);
 
+	*more = false;
 	if (rc)
 		return rc;
-	for (enum socket_id id = 0; id < N_SOCKETS && !rc; id++)
-		rc = prune(j, txn, id, j->limit[id] / 10 * tenths);
+	for (enum socket_id id = 0; id < N_SOCKETS && !rc; id++) {
+		rc = prune(j, txn, id, j->limit[id] / 10 * tenths, STEP_PAGES * j->page);
+		*more |= live_bytes(j, txn, id) > j->limit[id] / 10 * tenths;
+	}
 	if (rc) {
 		mdb_txn_abort(txn);
 		return rc;
 	}
 	return mdb_txn_commit(txn);
+}
+
+/* The map is full although the live bytes are bounded: large values fragment it, and so does much
+ * that comes at once. Keeps so many tenths. In steps, since LMDB writes the numbers of all pages
+ * that a transaction frees into one record, and a long one wants pages that follow each other,
+ * which a full map has not. */
+static int make_room(struct journal *j, size_t tenths)
+{
+	bool more = true;
+	int rc = 0;
+
+	while (!rc && more)
+		rc = make_room_step(j, tenths, &more);
+	return rc;
 }
 
 int journal_open(struct journal **journal, const char *directory, const size_t bytes[N_SOCKETS],
@@ -480,7 +502,7 @@ static int messages_append(struct journal *j, MDB_txn *txn, enum socket_id id,
 			return rc;
 		first = end;
 	}
-	return s->n_messages ? prune(j, txn, id, j->limit[id]) : 0;
+	return s->n_messages ? prune(j, txn, id, j->limit[id], SIZE_MAX) : 0;
 }
 
 /* Only what came since the last transaction: a list of thousands is not written again each time. */

@@ -38,6 +38,7 @@ ABSORBED = {
     ("nanosleep", "bridge_drain"), ("read", "signals_read"), ("read", "names_check"),
     ("read", "binary_changed"), ("poll", "node_alive"), ("zmq_getsockopt", "publisher_attend"),
     ("MHD_run", "metrics_serve"), ("MHD_get_timeout", "metrics_serve"), ("stat", "path_check"),
+    ("stat", "names_check"),
     # interrupted, and made again at once
     ("zmq_send_const", "publisher_send"), ("zmq_msg_send", "publisher_send"),
     ("zmq_msg_send", "part_send"), ("zmq_msg_recv", "request_receive"), ("zmq_ctx_term", "publisher_close"),

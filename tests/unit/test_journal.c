@@ -28,7 +28,7 @@ static char directory[64];
 
 struct state {
 	uint64_t number;
-	char rest[4000];
+	char rest[40000]; /* as coretapd's */
 };
 
 /* Two streams with one topic each, and a state that counts the transactions. */
@@ -332,6 +332,31 @@ static void test_map_full(void)
 }
 
 /* The same time is not twice in a stream here: message i is of time 1000 + i. */
+/* What stays of one socket stands between what goes of the other, until every page of the map was
+ * used and those that are free do not follow each other. So large that a tenth of it would be a
+ * long record of free pages. */
+static void test_fragmented(void)
+{
+	const size_t size = 192 * MIB, filling = 2 * (size / 4096);
+	struct writer *w = writer_open("fragmented", 7, size, size);
+
+	srand(1);
+	for (size_t i = 0; i < filling + 9000 && !failures; i++) {
+		if (i < filling)
+			add(w, (enum socket_id)(i & 1), 0, 3000);
+		else
+			add(w, SOCKET_LOW, 0, 1000 + (size_t)rand() % 29000);
+		CHECK(!commit(w));
+		if (i % 5000 == 4999) {
+			journal_close(w->journal);
+			w->journal = open_journal(size, size);
+		}
+	}
+	CHECK(w->streams[SOCKET_LOW].next_n - first_of(w, SOCKET_LOW, 7) > 5000);
+	writer_close(w);
+	remove_all();
+}
+
 static void test_since(void)
 {
 	struct writer *w = writer_open("since", 7, 4 * MIB, 4 * MIB);
@@ -565,6 +590,7 @@ int main(void)
 	test_bytes();
 	test_bounds();
 	test_map_full();
+	test_fragmented();
 	test_since();
 	test_runs();
 	test_state();
