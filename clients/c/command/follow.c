@@ -147,8 +147,8 @@ static bool is_known(const char *name)
 void topic_doubt(const char *topic, const char *name)
 {
 	if (!is_known(name))
-		complain("%s: no topic of Bitcoin Core's: nothing comes unless coretapd declares it; "
-			 "`coretap topics` lists them",
+		complain("%s: no topic of Bitcoin Core's: nothing comes unless coretapd declares "
+			 "it; `coretap topics` lists them",
 			 topic);
 }
 
