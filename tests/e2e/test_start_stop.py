@@ -562,7 +562,8 @@ class Following(Case):
             sub.wait_status()
             with FakeNode("burst", 300, "--wait", "--daemon", binary=binary) as node:
                 self.assertEqual(node.process.wait(40), 0)
-                child = json.loads(node.lines()[0])["daemon"]
+                # The child may have ended, and said its own, before its parent said this.
+                child = next(json.loads(line)["daemon"] for line in node.lines() if '"daemon"' in line)
                 sub.wait_count("mempool.removed", 300)
                 wait_until(lambda: child in [e.pid for e in sub.of("node.exited")],
                            what="the child's node.exited")
