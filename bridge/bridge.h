@@ -93,12 +93,12 @@ void bridge_drain(struct bridge *bridge);
 /* Binds the tracepoints to the current binary. Returns 0 or an exit_code, said in the log. */
 int follow_bind(struct bridge *bridge);
 
-/* Attaches the current binary, lets a successor know, opens the gate, watches the file and its
- * name. Returns 0 or an exit_code, said in the log. */
 /* Whether it is not known yet what --pid-file or --datadir names: attaching now would be to every
  * process of the binary. */
 bool follow_waits(const struct bridge *bridge);
 
+/* Attaches the current binary, lets a successor know, opens the gate, watches the file and its
+ * name. Returns 0 or an exit_code, said in the log. */
 int follow_attach(struct bridge *bridge);
 
 /* Only watches: what is attached was taken over. */

@@ -211,8 +211,8 @@ static int env_open(struct journal *j, size_t bytes)
 }
 
 /* How much a journal may take: what is free, and a quarter of it where the file system is memory
- * that others need too. What an old journal (*held) occupies counts as free. */
-static size_t room(const char *directory, size_t *held)
+ * that others need too. What an old journal occupies counts as free. */
+static size_t room(const char *directory)
 {
 	struct statvfs fs;
 	struct stat st;
@@ -220,11 +220,8 @@ static size_t room(const char *directory, size_t *held)
 	size_t own = 0;
 
 	snprintf(path, sizeof(path), "%s/data.mdb", directory);
-	*held = 0;
-	if (!stat(path, &st)) {
-		*held = (size_t)st.st_size;
+	if (!stat(path, &st))
 		own = (size_t)st.st_blocks * 512;
-	}
 	if (statvfs(directory, &fs))
 		return SIZE_MAX;
 	return (fs.f_bavail * fs.f_frsize + own) / (strncmp(directory, "/run/", 5) ? 1 : 4);
@@ -374,7 +371,8 @@ int journal_open(struct journal **journal, const char *directory, const size_t b
 	err = directory_take(j);
 	if (err)
 		goto out;
-	available = room(directory, &held);
+	available = room(directory);
+	held = (size_t)file_size(directory);
 	err = -ENOSPC;
 	while ((total = sizes_total(j, sizes)) >= FLOOR_BYTES) {
 		/* One that was made smaller stays as it is, with all that it holds, though others

@@ -170,6 +170,12 @@ void state_save(struct bridge *b)
 		state_give_up(b, err);
 }
 
+static void tell_new_run(const struct bridge *b, const char *why)
+{
+	log_warning("%s: cannot go on where the last coretapd stopped: %s: a new run begins",
+		    b->label, why);
+}
+
 static bool state_matches(const struct bridge *b, const struct saved_state *s)
 {
 	struct saved_state mine = { 0 };
@@ -198,9 +204,7 @@ static bool state_matches(const struct bridge *b, const struct saved_state *s)
 		    s->ring_position[id] > ring_produced(&b->rings[id]))
 			why = "the journal does not reach to where the ring was read";
 	if (why)
-		log_warning(
-			"%s: cannot go on where the last coretapd stopped: %s: a new run begins",
-			b->label, why);
+		tell_new_run(b, why);
 	return !why;
 }
 
@@ -289,9 +293,7 @@ int state_resume(struct bridge *b)
 			 "ends here",
 			 b->label);
 	} else if (!s || !b->journal || journal_state(b->journal, s, sizeof(*s))) {
-		log_warning("%s: cannot go on where the last coretapd stopped: the journal has "
-			    "nothing of it: a new run begins",
-			    b->label);
+		tell_new_run(b, "the journal has nothing of it");
 	} else {
 		err = rings_open(b);
 		if (!err && state_matches(b, s) && !group_move(b, s->group)) {
@@ -302,9 +304,7 @@ int state_resume(struct bridge *b)
 		if (resumed)
 			state_take(b, s);
 		if (err)
-			log_warning("%s: cannot go on where the last coretapd stopped: %s: a new "
-				    "run begins",
-				    b->label, strerror(-err));
+			tell_new_run(b, strerror(-err));
 	}
 	if (!resumed) {
 		evictions_free(&b->evictions);

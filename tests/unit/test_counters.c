@@ -4,17 +4,7 @@
 #include <string.h>
 
 #include "../../bridge/counters.h"
-
-static int failures;
-static const char *test_name;
-
-#define CHECK(condition)                                                                   \
-	do {                                                                               \
-		if (!(condition)) {                                                        \
-			printf("FAIL %s: line %d: %s\n", test_name, __LINE__, #condition); \
-			failures++;                                                        \
-		}                                                                          \
-	} while (0)
+#include "check.h"
 
 static const struct event_desc *event_of(const void *arg, size_t i)
 {

@@ -10,17 +10,7 @@
 #include <unistd.h>
 
 #include "../../bridge/journal.h"
-
-static int failures;
-static const char *test_name;
-
-#define CHECK(condition)                                                                   \
-	do {                                                                               \
-		if (!(condition)) {                                                        \
-			printf("FAIL %s: line %d: %s\n", test_name, __LINE__, #condition); \
-			failures++;                                                        \
-		}                                                                          \
-	} while (0)
+#include "check.h"
 
 #define MIB ((size_t)1 << 20)
 

@@ -11,17 +11,7 @@
 
 #include "../../bridge/node.h"
 #include "../../bridge/process.h"
-
-static int failures;
-static const char *test_name;
-
-#define CHECK(condition)                                                                   \
-	do {                                                                               \
-		if (!(condition)) {                                                        \
-			printf("FAIL %s: line %d: %s\n", test_name, __LINE__, #condition); \
-			failures++;                                                        \
-		}                                                                          \
-	} while (0)
+#include "check.h"
 
 /* A process with these arguments, which does nothing. */
 static pid_t start(const char *const args[3])

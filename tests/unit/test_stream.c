@@ -6,17 +6,7 @@
 #include <string.h>
 
 #include "../../bridge/stream.h"
-
-static int failures;
-static const char *test_name;
-
-#define CHECK(condition)                                                                   \
-	do {                                                                               \
-		if (!(condition)) {                                                        \
-			printf("FAIL %s: line %d: %s\n", test_name, __LINE__, #condition); \
-			failures++;                                                        \
-		}                                                                          \
-	} while (0)
+#include "check.h"
 
 enum { ADDED, REMOVED, TOPICS };
 
