@@ -23,26 +23,37 @@ struct journal {
 	size_t limit[N_SOCKETS];	  /* live bytes */
 	uint64_t last_time_us[N_SOCKETS]; /* of the last event */
 	size_t page;
+	uint8_t *gathered; /* a record whose pieces were put together */
+	size_t gathered_capacity;
 	int lock; /* the directory, -1 = not open */
 	char directory[4096];
 };
 
+/* The largest value: it fits into one page behind LMDB's header of it. What is larger is stored as
+ * several values, its pieces. A larger value would want pages that follow each other, and a map
+ * that has been full for long has none: LMDB then says that it is full though a fifth of it is
+ * free. */
+#define PIECE_BYTES 4080
+
 /* Messages of one drain stand together, so that small ones do not cost a put each. */
-#define CHUNK_BYTES 32768
+#define CHUNK_BYTES (8 * PIECE_BYTES)
 
-/* Their numbers fit into one page. */
-#define STEP_PAGES 128
+/* What a transaction may free of each socket. LMDB writes the numbers of all pages that a
+ * transaction frees into one value, which is to fit into a page as well. */
+#define STEP_PAGES 64
 
-/* Of a chunk: its first message. Big-endian, so that byte order is numeric order. */
+/* Of a record in any table: a chunk's is that of its first message. Big-endian, so that byte order
+ * is numeric order. */
 struct key {
 	uint64_t run, n;
 	uint32_t notices;
+	uint32_t piece;
 } __attribute__((packed));
 
-/* In front of a chunk: the time of its last event, 0 = it has none. Then head, topic, body, head …
- */
+/* In front of a chunk. Then head, topic, body, head … */
 struct chunk {
-	uint64_t time_us;
+	uint64_t time_us; /* of its last event, or of one before it; 0 = there was none */
+	uint64_t end;	  /* position behind its last event */
 };
 
 struct head {
@@ -54,7 +65,11 @@ struct head {
 	uint32_t unused;
 };
 
-static const char STATE_KEY[] = "state", REMEMBERED_KEY[] = "remembered";
+/* Numbers of the records in meta. */
+enum { META_STATE, META_REMEMBERED };
+
+/* Of what is in the file; another one is not read. */
+#define FORMAT "2"
 
 static int to_errno(int rc)
 {
@@ -69,12 +84,7 @@ static int to_errno(int rc)
 
 static struct key key_make(uint64_t run, uint64_t n, uint32_t notices)
 {
-	return (struct key){ htobe64(run), htobe64(n), htobe32(notices) };
-}
-
-static MDB_val text_val(const char *text)
-{
-	return (MDB_val){ strlen(text), (void *)text };
+	return (struct key){ htobe64(run), htobe64(n), htobe32(notices), 0 };
 }
 
 /* ---- opening ---- */
@@ -90,7 +100,8 @@ static void files_remove(const char *directory)
 	}
 }
 
-static int boot_id(char *id, size_t size)
+/* This boot and what this program writes. */
+static int origin(char *id, size_t size)
 {
 	int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
 	ssize_t n = fd < 0 ? -1 : read(fd, id, size - 1);
@@ -100,16 +111,17 @@ static int boot_id(char *id, size_t size)
 		close(fd);
 	id[n > 0 ? n : 0] = '\0';
 	id[strcspn(id, "\n")] = '\0';
+	strncat(id, " " FORMAT, size - strlen(id) - 1);
 	return err;
 }
 
 /* What another boot left may be anything after a power cut, and LMDB trusts what is in its pages: a
- * journal of another one is removed unopened. Which one it is of stands beside it, in a link that
- * leads nowhere: made in one step, and it takes no block. */
-static int boot_check(const char *directory)
+ * journal of another one, or of another format, is removed unopened. What it is of stands beside
+ * it, in a link that leads nowhere: made in one step, and it takes no block. */
+static int origin_check(const char *directory)
 {
 	char path[4200], id[64], written[64];
-	int err = boot_id(id, sizeof(id));
+	int err = origin(id, sizeof(id));
 	ssize_t n;
 
 	if (err)
@@ -248,7 +260,7 @@ static size_t sizes_total(const struct journal *j, const size_t bytes[N_SOCKETS]
 static int try_sizes(struct journal *j, const size_t bytes[N_SOCKETS])
 {
 	size_t total = sizes_total(j, bytes);
-	int err = boot_check(j->directory);
+	int err = origin_check(j->directory);
 
 	if (err)
 		return err;
@@ -262,10 +274,176 @@ static int try_sizes(struct journal *j, const size_t bytes[N_SOCKETS])
 	return err;
 }
 
+/* ---- records, each of one piece or several ---- */
+
+/* Writes one record of a known size, part by part. */
+struct record {
+	MDB_txn *txn;
+	MDB_dbi table;
+	unsigned int flags; /* of mdb_put */
+	struct key key;
+	size_t left; /* bytes for which there is no piece yet */
+	uint32_t pieces;
+	uint8_t *at; /* into the last piece; valid until the next one */
+	size_t room;
+};
+
+static int record_put(struct record *r, const void *data, size_t len)
+{
+	const uint8_t *from = data;
+
+	while (len) {
+		size_t part;
+
+		if (!r->room) {
+			MDB_val key = { sizeof(r->key), &r->key };
+			MDB_val value = { r->left < PIECE_BYTES ? r->left : PIECE_BYTES, NULL };
+			int rc;
+
+			r->key.piece = htobe32(r->pieces++);
+			rc = mdb_put(r->txn, r->table, &key, &value, r->flags | MDB_RESERVE);
+			if (rc)
+				return rc;
+			r->left -= value.mv_size;
+			r->at = value.mv_data;
+			r->room = value.mv_size;
+		}
+		part = len < r->room ? len : r->room;
+		memcpy(r->at, from, part);
+		r->at += part;
+		r->room -= part;
+		from += part;
+		len -= part;
+	}
+	return 0;
+}
+
+/* To be called behind the last part of a record that may have had more pieces before. */
+static int record_end(struct record *r)
+{
+	MDB_val key = { sizeof(r->key), &r->key };
+	int rc = 0;
+
+	while (!rc) {
+		r->key.piece = htobe32(r->pieces++);
+		rc = mdb_del(r->txn, r->table, &key, NULL);
+	}
+	return rc == MDB_NOTFOUND ? 0 : rc;
+}
+
+static int record_replace(MDB_txn *txn, MDB_dbi table, struct key key, const void *data, size_t len)
+{
+	struct record r = { .txn = txn, .table = table, .key = key, .left = len };
+	int rc = record_put(&r, data, len);
+
+	return rc ? rc : record_end(&r);
+}
+
+static int step(MDB_cursor *cursor, MDB_cursor_op op, struct key *found, MDB_val *value)
+{
+	MDB_val k;
+	int rc = mdb_cursor_get(cursor, &k, value, op);
+
+	if (!rc)
+		memcpy(found, k.mv_data, sizeof(*found));
+	return rc;
+}
+
+/* Puts the cursor on the first record at or after key. One whose first pieces were pruned is none.
+ */
+static int seek_key(MDB_cursor *cursor, struct key key, struct key *found, MDB_val *value)
+{
+	MDB_val k = { sizeof(key), &key };
+	int rc = mdb_cursor_get(cursor, &k, value, MDB_SET_RANGE);
+
+	if (!rc)
+		memcpy(found, k.mv_data, sizeof(*found));
+	while (!rc && found->piece)
+		rc = step(cursor, MDB_NEXT, found, value);
+	return rc;
+}
+
+/* To the start of the record before (op = MDB_PREV), or of the last one (MDB_LAST). */
+static int step_back(MDB_cursor *cursor, MDB_cursor_op op, struct key *found, MDB_val *value)
+{
+	struct key last;
+	int rc = step(cursor, op, &last, value);
+
+	if (rc)
+		return rc;
+	*found = last;
+	if (!last.piece)
+		return 0;
+	last.piece = 0;
+	rc = seek_key(cursor, last, found, value);
+	return !rc && memcmp(&last, found, sizeof(last)) ? MDB_NOTFOUND : rc;
+}
+
+/* Makes of the first piece the whole record; the cursor goes to its last one. What is in several
+ * pieces lives until the next call. */
+static int gather(struct journal *j, MDB_cursor *cursor, MDB_val *value)
+{
+	size_t size = 0;
+	struct key key;
+	MDB_val piece = *value;
+	int rc;
+
+	/* Only the last piece is smaller. */
+	if (value->mv_size < PIECE_BYTES)
+		return 0;
+	do {
+		if (size + piece.mv_size > j->gathered_capacity) {
+			size_t capacity = 2 * (size + piece.mv_size);
+			uint8_t *bigger = realloc(j->gathered, capacity);
+
+			if (!bigger)
+				return ENOMEM;
+			j->gathered = bigger;
+			j->gathered_capacity = capacity;
+		}
+		memcpy(j->gathered + size, piece.mv_data, piece.mv_size);
+		size += piece.mv_size;
+		rc = step(cursor, MDB_NEXT, &key, &piece);
+	} while (!rc && key.piece);
+	/* At the end of the table the cursor stays on the last piece. */
+	if (!rc)
+		rc = step(cursor, MDB_PREV, &key, &piece);
+	*value = (MDB_val){ size, j->gathered };
+	return rc == MDB_NOTFOUND ? 0 : rc;
+}
+
+/* Fills value; in several pieces it lives until the next call. */
+static int record_get(struct journal *j, MDB_txn *txn, MDB_dbi table, struct key key,
+		      MDB_val *value)
+{
+	MDB_cursor *cursor;
+	struct key found;
+	int rc = mdb_cursor_open(txn, table, &cursor);
+
+	if (rc)
+		return rc;
+	rc = seek_key(cursor, key, &found, value);
+	if (!rc && memcmp(&key, &found, sizeof(key)))
+		rc = MDB_NOTFOUND;
+	if (!rc)
+		rc = gather(j, cursor, value);
+	mdb_cursor_close(cursor);
+	return rc;
+}
+
+static struct chunk chunk_of(const MDB_val *value)
+{
+	struct chunk chunk;
+
+	memcpy(&chunk, value->mv_data, sizeof(chunk));
+	return chunk;
+}
+
 static int last_times(struct journal *j)
 {
-	MDB_val key, value;
 	MDB_cursor *cursor;
+	struct key key;
+	MDB_val value;
 	MDB_txn *txn;
 	int rc = mdb_txn_begin(j->env, NULL, MDB_RDONLY, &txn);
 
@@ -275,14 +453,16 @@ static int last_times(struct journal *j)
 		rc = mdb_cursor_open(txn, j->messages[id], &cursor);
 		if (rc)
 			break;
-		rc = mdb_cursor_get(cursor, &key, &value, MDB_LAST);
+		rc = step_back(cursor, MDB_LAST, &key, &value);
 		if (!rc)
-			memcpy(&j->last_time_us[id], value.mv_data, sizeof(uint64_t));
+			j->last_time_us[id] = chunk_of(&value).time_us;
 		mdb_cursor_close(cursor);
 	}
 	mdb_txn_abort(txn);
 	return rc == MDB_NOTFOUND ? 0 : rc;
 }
+
+/* ---- room ---- */
 
 static size_t live_bytes(struct journal *j, MDB_txn *txn, enum socket_id id)
 {
@@ -293,9 +473,9 @@ static size_t live_bytes(struct journal *j, MDB_txn *txn, enum socket_id id)
 	return (stat.ms_branch_pages + stat.ms_leaf_pages + stat.ms_overflow_pages) * stat.ms_psize;
 }
 
-/* Drops the oldest messages of a socket until at most limit bytes are left, or until about most
- * bytes have gone. */
-static int prune(struct journal *j, MDB_txn *txn, enum socket_id id, size_t limit, size_t most)
+/* Drops the oldest messages of a socket until at most limit bytes are left, at most a step of them.
+ */
+static int prune(struct journal *j, MDB_txn *txn, enum socket_id id, size_t limit)
 {
 	size_t before = live_bytes(j, txn, id), live = before;
 	MDB_cursor *cursor = NULL;
@@ -305,7 +485,7 @@ static int prune(struct journal *j, MDB_txn *txn, enum socket_id id, size_t limi
 	if (live <= limit)
 		return 0;
 	rc = mdb_cursor_open(txn, j->messages[id], &cursor);
-	while (!rc && live > limit && before - live < most) {
+	while (!rc && live > limit && before - live < STEP_PAGES * j->page) {
 		rc = mdb_cursor_get(cursor, &key, &value, MDB_FIRST);
 		if (!rc)
 			rc = mdb_cursor_del(cursor, 0);
@@ -316,37 +496,51 @@ static int prune(struct journal *j, MDB_txn *txn, enum socket_id id, size_t limi
 	return rc == MDB_NOTFOUND ? 0 : rc;
 }
 
-/* Whether a step is left to do stands in *more. */
-static int make_room_step(struct journal *j, size_t tenths, bool *more)
+static size_t share(const struct journal *j, enum socket_id id, size_t tenths)
+{
+	return j->limit[id] / 10 * tenths;
+}
+
+static int over(struct journal *j, size_t tenths, bool *is)
+{
+	MDB_txn *txn;
+	int rc = mdb_txn_begin(j->env, NULL, MDB_RDONLY, &txn);
+
+	*is = false;
+	if (rc)
+		return rc;
+	for (enum socket_id id = 0; id < N_SOCKETS; id++)
+		*is |= live_bytes(j, txn, id) > share(j, id, tenths);
+	mdb_txn_abort(txn);
+	return 0;
+}
+
+static int make_room_step(struct journal *j, size_t tenths)
 {
 	MDB_txn *txn;
 	int rc = mdb_txn_begin(j->env, NULL, 0, &txn);
 
-	*more = false;
 	if (rc)
 		return rc;
-	for (enum socket_id id = 0; id < N_SOCKETS && !rc; id++) {
-		rc = prune(j, txn, id, j->limit[id] / 10 * tenths, STEP_PAGES * j->page);
-		*more |= live_bytes(j, txn, id) > j->limit[id] / 10 * tenths;
-	}
-	if (rc) {
-		mdb_txn_abort(txn);
-		return rc;
-	}
-	return mdb_txn_commit(txn);
+	for (enum socket_id id = 0; id < N_SOCKETS && !rc; id++)
+		rc = prune(j, txn, id, share(j, id, tenths));
+	if (!rc)
+		return mdb_txn_commit(txn);
+	mdb_txn_abort(txn);
+	return rc;
 }
 
-/* The map is full although the live bytes are bounded: large values fragment it, and so does much
- * that comes at once. Keeps so many tenths. In steps, since LMDB writes the numbers of all pages
- * that a transaction frees into one record, and a long one wants pages that follow each other,
- * which a full map has not. */
+/* Keeps so many tenths of what each socket may hold. */
 static int make_room(struct journal *j, size_t tenths)
 {
-	bool more = true;
-	int rc = 0;
+	bool more;
+	int rc = over(j, tenths, &more);
 
-	while (!rc && more)
-		rc = make_room_step(j, tenths, &more);
+	while (!rc && more) {
+		rc = make_room_step(j, tenths);
+		if (!rc)
+			rc = over(j, tenths, &more);
+	}
 	return rc;
 }
 
@@ -426,6 +620,7 @@ void journal_close(struct journal *j)
 		mdb_env_close(j->env);
 	if (j->lock >= 0)
 		close(j->lock);
+	free(j->gathered);
 	free(j);
 }
 
@@ -437,33 +632,27 @@ void journal_discard(struct journal *j)
 
 /* ---- writing ---- */
 
-static uint8_t *bytes_put(uint8_t *at, const void *data, size_t len)
-{
-	memcpy(at, data, len);
-	return at + len;
-}
-
-/* Appends messages first to end as one value. Runs and positions only grow, so each key is the
+/* Appends messages first to end as one record. Runs and positions only grow, so each key is the
  * greatest so far. */
 static int chunk_append(struct journal *j, MDB_txn *txn, enum socket_id id,
 			const struct journal_entry *entry, size_t first, size_t end, size_t bytes)
 {
-	const struct message *m = &entry->streams[id]->messages[first];
-	struct key key = key_make(entry->run, m->n, m->notices);
-	struct chunk chunk;
-	MDB_val k = { sizeof(key), &key };
-	MDB_val v = { bytes, NULL };
-	int rc = mdb_put(txn, j->messages[id], &k, &v, MDB_APPEND | MDB_RESERVE);
-	uint8_t *at = v.mv_data;
+	const struct message *messages = entry->streams[id]->messages;
+	struct chunk chunk = { .end = messages[end - 1].n + messages[end - 1].events };
+	struct record r = { .txn = txn,
+			    .table = j->messages[id],
+			    .flags = MDB_APPEND,
+			    .key = key_make(entry->run, messages[first].n, messages[first].notices),
+			    .left = bytes };
+	int rc;
 
-	if (rc)
-		return rc;
 	for (size_t i = first; i < end; i++)
-		if (entry->streams[id]->messages[i].time_us)
-			j->last_time_us[id] = entry->streams[id]->messages[i].time_us;
+		if (messages[i].time_us)
+			j->last_time_us[id] = messages[i].time_us;
 	chunk.time_us = j->last_time_us[id];
-	at = bytes_put(at, &chunk, sizeof(chunk));
-	for (size_t i = first; i < end; i++, m++) {
+	rc = record_put(&r, &chunk, sizeof(chunk));
+	for (size_t i = first; i < end && !rc; i++) {
+		const struct message *m = &messages[i];
 		const char *topic = entry->topic(entry->arg, m->topic);
 		struct head head = { .n = m->n,
 				     .time_us = m->time_us,
@@ -471,11 +660,13 @@ static int chunk_append(struct journal *j, MDB_txn *txn, enum socket_id id,
 				     .topic_len = (uint32_t)strlen(topic),
 				     .body_len = (uint32_t)m->len };
 
-		at = bytes_put(at, &head, sizeof(head));
-		at = bytes_put(at, topic, head.topic_len);
-		at = bytes_put(at, m->data, m->len);
+		rc = record_put(&r, &head, sizeof(head));
+		if (!rc)
+			rc = record_put(&r, topic, head.topic_len);
+		if (!rc)
+			rc = record_put(&r, m->data, m->len);
 	}
-	return 0;
+	return rc;
 }
 
 static int messages_append(struct journal *j, MDB_txn *txn, enum socket_id id,
@@ -500,45 +691,41 @@ static int messages_append(struct journal *j, MDB_txn *txn, enum socket_id id,
 			return rc;
 		first = end;
 	}
-	return s->n_messages ? prune(j, txn, id, j->limit[id], SIZE_MAX) : 0;
+	return s->n_messages ? prune(j, txn, id, j->limit[id]) : 0;
 }
 
 /* Only what came since the last transaction: a list of thousands is not written again each time. */
 static int evictions_append(struct journal *j, MDB_txn *txn, const struct evictions *e)
 {
-	uint64_t at = htobe64(e->block.n + e->conflict.n);
-	MDB_val key = { sizeof(at), &at }, value;
-	int rc = 0;
+	enum { AT_ONCE = PIECE_BYTES / sizeof(*e->unsaved) };
+	uint64_t before = e->block.n + e->conflict.n - e->n_unsaved;
+	int rc = e->restart ? mdb_drop(txn, j->evictions, 0) : 0;
 
-	if (e->restart)
-		rc = mdb_drop(txn, j->evictions, 0);
-	if (!rc && e->n_unsaved) {
-		value = (MDB_val){ e->n_unsaved * sizeof(*e->unsaved), e->unsaved };
-		rc = mdb_put(txn, j->evictions, &key, &value, 0);
+	for (size_t i = 0; i < e->n_unsaved && !rc; i += AT_ONCE) {
+		size_t n = e->n_unsaved - i < AT_ONCE ? e->n_unsaved - i : AT_ONCE;
+
+		rc = record_replace(txn, j->evictions, key_make(0, before + i, 0), &e->unsaved[i],
+				    n * sizeof(*e->unsaved));
 	}
-	if (!rc && e->save_remembered) {
-		key = text_val(REMEMBERED_KEY);
-		value = (MDB_val){ sizeof(e->remembered), (void *)e->remembered };
-		rc = mdb_put(txn, j->meta, &key, &value, 0);
-	}
+	if (!rc && e->save_remembered)
+		rc = record_replace(txn, j->meta, key_make(META_REMEMBERED, 0, 0), e->remembered,
+				    sizeof(e->remembered));
 	return rc;
 }
 
-/* whole: with the messages. Without them history ends here, since it has no holes: what was held
- * goes too. */
+/* whole: with the messages. */
 static int entry_write(struct journal *j, MDB_txn *txn, const struct journal_entry *entry,
 		       bool whole)
 {
-	MDB_val key = text_val(STATE_KEY);
-	MDB_val value = { entry->state_size, (void *)entry->state };
 	int rc = 0;
 
-	for (enum socket_id id = 0; id < N_SOCKETS && !rc; id++)
-		rc = whole ? messages_append(j, txn, id, entry) : mdb_drop(txn, j->messages[id], 0);
+	for (enum socket_id id = 0; id < N_SOCKETS && !rc && whole; id++)
+		rc = messages_append(j, txn, id, entry);
 	if (!rc && entry->evictions)
 		rc = evictions_append(j, txn, entry->evictions);
 	if (!rc)
-		rc = mdb_put(txn, j->meta, &key, &value, 0);
+		rc = record_replace(txn, j->meta, key_make(META_STATE, 0, 0), entry->state,
+				    entry->state_size);
 	return rc;
 }
 
@@ -565,14 +752,19 @@ int journal_write(struct journal *j, const struct journal_entry *entry)
 		if (!rc)
 			rc = entry_commit(j, entry, true);
 	}
+	/* Nothing is held now, so history may begin after these. */
 	if (rc == MDB_MAP_FULL) {
 		log_warning("journal: too small for what came at once: what can be replayed begins "
 			    "after it; make it larger with --journal-low and --journal-high");
 		rc = entry_commit(j, entry, false);
 	}
-	if (!rc && entry->evictions)
+	if (rc)
+		return to_errno(rc);
+	if (entry->evictions)
 		evictions_saved(entry->evictions);
-	return to_errno(rc);
+	/* More came than a step takes away. What does not go now goes with the next. */
+	make_room(j, 10);
+	return 0;
 }
 
 /* ---- reading ---- */
@@ -584,13 +776,13 @@ static int read_begin(struct journal *j, MDB_txn **txn)
 
 int journal_state(struct journal *j, void *state, size_t size)
 {
-	MDB_val key = text_val(STATE_KEY), value;
+	MDB_val value;
 	MDB_txn *txn;
 	int err = read_begin(j, &txn);
 
 	if (err)
 		return err;
-	err = to_errno(mdb_get(txn, j->meta, &key, &value));
+	err = to_errno(record_get(j, txn, j->meta, key_make(META_STATE, 0, 0), &value));
 	if (!err && value.mv_size != size)
 		err = -ENOENT;
 	if (!err)
@@ -601,14 +793,14 @@ int journal_state(struct journal *j, void *state, size_t size)
 
 int journal_restore(struct journal *j, struct evictions *e)
 {
-	MDB_val key = text_val(REMEMBERED_KEY), value;
 	MDB_cursor *cursor;
+	MDB_val key, value;
 	MDB_txn *txn;
 	int rc = read_begin(j, &txn);
 
 	if (rc)
 		return rc;
-	rc = mdb_get(txn, j->meta, &key, &value);
+	rc = record_get(j, txn, j->meta, key_make(META_REMEMBERED, 0, 0), &value);
 	if (!rc && value.mv_size == sizeof(e->remembered))
 		memcpy(e->remembered, value.mv_data, value.mv_size);
 	if (!rc || rc == MDB_NOTFOUND)
@@ -657,45 +849,10 @@ static bool chunk_next(const MDB_val *value, size_t *at, struct journal_message 
 	return true;
 }
 
-/* Position behind the last event of a chunk. */
-static uint64_t chunk_end(const MDB_val *value)
-{
-	struct journal_message m = { .n = 0 };
-	size_t at = 0;
-
-	while (chunk_next(value, &at, &m, NULL))
-		;
-	return m.n + m.events;
-}
-
-static uint64_t chunk_time(const MDB_val *value)
-{
-	struct chunk chunk;
-
-	memcpy(&chunk, value->mv_data, sizeof(chunk));
-	return chunk.time_us;
-}
-
-/* Puts the cursor on the first chunk at or after (run, n), of another run when at its end. */
+/* The first chunk at or after (run, n), of another run when at its end. */
 static int seek(MDB_cursor *cursor, uint64_t run, uint64_t n, struct key *found, MDB_val *value)
 {
-	struct key key = key_make(run, n, 0);
-	MDB_val k = { sizeof(key), &key };
-	int rc = mdb_cursor_get(cursor, &k, value, MDB_SET_RANGE);
-
-	if (!rc)
-		memcpy(found, k.mv_data, sizeof(*found));
-	return rc;
-}
-
-static int step(MDB_cursor *cursor, MDB_cursor_op op, struct key *found, MDB_val *value)
-{
-	MDB_val k;
-	int rc = mdb_cursor_get(cursor, &k, value, op);
-
-	if (!rc)
-		memcpy(found, k.mv_data, sizeof(*found));
-	return rc;
+	return seek_key(cursor, key_make(run, n, 0), found, value);
 }
 
 /* The last chunk of a run. */
@@ -704,7 +861,7 @@ static int seek_last(MDB_cursor *cursor, uint64_t run, struct key *found, MDB_va
 	int rc = seek(cursor, run + 1, 0, found, value);
 
 	if (!rc || rc == MDB_NOTFOUND)
-		rc = step(cursor, rc ? MDB_LAST : MDB_PREV, found, value);
+		rc = step_back(cursor, rc ? MDB_LAST : MDB_PREV, found, value);
 	return !rc && be64toh(found->run) != run ? MDB_NOTFOUND : rc;
 }
 
@@ -721,7 +878,7 @@ static int bounds(MDB_cursor *cursor, uint64_t run, uint64_t *first, uint64_t *l
 	*first = be64toh(key.n);
 	rc = seek_last(cursor, run, &key, &value);
 	if (!rc)
-		*last = chunk_end(&value) - 1;
+		*last = chunk_of(&value).end - 1;
 	return rc;
 }
 
@@ -743,16 +900,15 @@ void journal_usage(struct journal *j, enum socket_id id, uint64_t *used, uint64_
 static int runs_prune(struct journal *j, MDB_txn *txn)
 {
 	MDB_cursor *runs, *messages[N_SOCKETS] = { NULL };
-	MDB_val key, value;
+	struct key key;
+	MDB_val value;
 	int rc = mdb_cursor_open(txn, j->runs, &runs);
 
 	for (enum socket_id id = 0; id < N_SOCKETS && !rc; id++)
 		rc = mdb_cursor_open(txn, j->messages[id], &messages[id]);
-	while (!rc && !(rc = mdb_cursor_get(runs, &key, &value, MDB_NEXT))) {
-		uint64_t run, first, last;
+	while (!rc && !(rc = step(runs, MDB_NEXT, &key, &value))) {
+		uint64_t run = be64toh(key.run), first, last;
 
-		memcpy(&run, key.mv_data, sizeof(run));
-		run = be64toh(run);
 		rc = bounds(messages[SOCKET_LOW], run, &first, &last);
 		if (rc == MDB_NOTFOUND)
 			rc = bounds(messages[SOCKET_HIGH], run, &first, &last);
@@ -765,23 +921,23 @@ static int runs_prune(struct journal *j, MDB_txn *txn)
 
 int journal_run(struct journal *j, uint64_t run, bool ended, const void *heads, size_t len)
 {
-	uint64_t number = htobe64(run);
-	MDB_val key = { sizeof(number), &number }, value = { len + 1, NULL };
-	MDB_txn *txn;
-	int rc = mdb_txn_begin(j->env, NULL, 0, &txn);
+	struct record r = { .table = j->runs, .key = key_make(run, 0, 0), .left = 1 + len };
+	uint8_t is_ended = ended;
+	int rc = mdb_txn_begin(j->env, NULL, 0, &r.txn);
 
 	if (rc)
 		return to_errno(rc);
-	rc = runs_prune(j, txn);
+	rc = runs_prune(j, r.txn);
 	if (!rc)
-		rc = mdb_put(txn, j->runs, &key, &value, MDB_RESERVE);
-	if (rc) {
-		mdb_txn_abort(txn);
-		return to_errno(rc);
-	}
-	*(uint8_t *)value.mv_data = ended;
-	memcpy((uint8_t *)value.mv_data + 1, heads, len);
-	return to_errno(mdb_txn_commit(txn));
+		rc = record_put(&r, &is_ended, 1);
+	if (!rc)
+		rc = record_put(&r, heads, len);
+	if (!rc)
+		rc = record_end(&r);
+	if (!rc)
+		return to_errno(mdb_txn_commit(r.txn));
+	mdb_txn_abort(r.txn);
+	return to_errno(rc);
 }
 
 int journal_bounds(struct journal *j, enum socket_id id, uint64_t run, uint64_t *first,
@@ -815,7 +971,8 @@ static uint64_t since_in_chunk(const MDB_val *value, uint64_t time_us)
 }
 
 /* Events of one run are in time order but for a few microseconds between threads. */
-static int since_in_run(MDB_cursor *cursor, uint64_t run, uint64_t time_us, uint64_t *n)
+static int since_in_run(struct journal *j, MDB_cursor *cursor, uint64_t run, uint64_t time_us,
+			uint64_t *n)
 {
 	uint64_t low, high;
 	struct key key;
@@ -827,7 +984,7 @@ static int since_in_run(MDB_cursor *cursor, uint64_t run, uint64_t time_us, uint
 	rc = seek_last(cursor, run, &key, &value);
 	if (rc)
 		return rc;
-	if (chunk_time(&value) < time_us)
+	if (chunk_of(&value).time_us < time_us)
 		return MDB_NOTFOUND;
 	/* The first chunk whose last event is late enough begins in [low, high]. */
 	high = be64toh(key.n);
@@ -837,7 +994,7 @@ static int since_in_run(MDB_cursor *cursor, uint64_t run, uint64_t time_us, uint
 		rc = seek(cursor, run, middle, &key, &value);
 		if (rc && rc != MDB_NOTFOUND)
 			return rc;
-		if (rc || be64toh(key.run) != run || chunk_time(&value) >= time_us)
+		if (rc || be64toh(key.run) != run || chunk_of(&value).time_us >= time_us)
 			high = middle;
 		else
 			low = be64toh(key.n) + 1;
@@ -845,16 +1002,19 @@ static int since_in_run(MDB_cursor *cursor, uint64_t run, uint64_t time_us, uint
 	/* Chunks that begin with loss notices share their position with the next one. */
 	rc = seek(cursor, run, low, &key, &value);
 	while (!rc) {
-		struct key before;
-		MDB_val its;
+		struct key found = key;
 
-		*n = since_in_chunk(&value, time_us);
-		rc = step(cursor, MDB_PREV, &before, &its);
+		rc = step_back(cursor, MDB_PREV, &key, &value);
 		if (rc == MDB_NOTFOUND ||
-		    (!rc && (be64toh(before.run) != run || chunk_time(&its) < time_us)))
-			return 0;
-		value = its;
+		    (!rc && (be64toh(key.run) != run || chunk_of(&value).time_us < time_us))) {
+			rc = seek_key(cursor, found, &key, &value);
+			break;
+		}
 	}
+	if (!rc)
+		rc = gather(j, cursor, &value);
+	if (!rc)
+		*n = since_in_chunk(&value, time_us);
 	return rc;
 }
 
@@ -874,12 +1034,12 @@ int journal_since(struct journal *j, enum socket_id id, uint64_t time_us, uint64
 	if (rc)
 		goto out;
 	if (*run) {
-		rc = since_in_run(cursor, *run, time_us, n);
+		rc = since_in_run(j, cursor, *run, time_us, n);
 	} else {
 		/* The oldest run that reaches so far. */
 		while (!(rc = seek(cursor, at, 0, &key, &value))) {
 			at = be64toh(key.run);
-			rc = since_in_run(cursor, at, time_us, n);
+			rc = since_in_run(j, cursor, at, time_us, n);
 			if (!rc)
 				*run = at;
 			if (rc != MDB_NOTFOUND)
@@ -911,17 +1071,19 @@ int journal_read(struct journal *j, enum socket_id id, uint64_t run, uint64_t n,
 	/* The chunk before the first one that begins at n or later may still reach to n. */
 	rc = seek(cursor, run, n, &key, &value);
 	if (!rc || rc == MDB_NOTFOUND)
-		rc = step(cursor, rc ? MDB_LAST : MDB_PREV, &key, &value);
+		rc = step_back(cursor, rc ? MDB_LAST : MDB_PREV, &key, &value);
 	if (rc == MDB_NOTFOUND || (!rc && be64toh(key.run) != run))
 		rc = seek(cursor, run, n, &key, &value);
 	while (!rc && be64toh(key.run) == run && go_on) {
 		struct journal_message message;
 		size_t at = 0;
 
-		while (go_on && chunk_next(&value, &at, &message, NULL))
+		rc = gather(j, cursor, &value);
+		while (!rc && go_on && chunk_next(&value, &at, &message, NULL))
 			if (message.n >= n || message.n + message.events > n)
 				go_on = found(arg, &message);
-		rc = step(cursor, MDB_NEXT, &key, &value);
+		if (!rc)
+			rc = step(cursor, MDB_NEXT, &key, &value);
 	}
 	mdb_cursor_close(cursor);
 out:
@@ -951,8 +1113,7 @@ static int next_run(MDB_cursor *cursors[N_SOCKETS], uint64_t at, uint64_t *run)
 static int run_info(struct journal *j, MDB_txn *txn, MDB_cursor *cursors[N_SOCKETS],
 		    struct journal_run_info *info)
 {
-	uint64_t number = htobe64(info->run);
-	MDB_val key = { sizeof(number), &number }, value;
+	MDB_val value;
 	int rc;
 
 	for (enum socket_id id = 0; id < N_SOCKETS; id++) {
@@ -962,7 +1123,7 @@ static int run_info(struct journal *j, MDB_txn *txn, MDB_cursor *cursors[N_SOCKE
 		if (rc)
 			info->first[id] = info->last[id] = 0;
 	}
-	rc = mdb_get(txn, j->runs, &key, &value);
+	rc = record_get(j, txn, j->runs, key_make(info->run, 0, 0), &value);
 	if (!rc && value.mv_size > 1) {
 		info->ended = *(const uint8_t *)value.mv_data;
 		info->heads = (const uint8_t *)value.mv_data + 1;

@@ -18,7 +18,7 @@ import zmq
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
 from harness import Bridge, FakeNode, TestCase, free_port, main, need_root, private_copy, tool, wait_until
-from nats import EXAMPLES, Cluster, Forwarder, need_nats, read, setup, wait_forwarded
+from nats import EXAMPLES, Cluster, Connection, Forwarder, Pull, need_nats, read, setup, wait_forwarded
 
 SECONDS = float(os.environ.get("NATS_SECONDS", 16))
 OUTAGE = float(os.environ.get("NATS_OUTAGE", 5))
@@ -408,6 +408,22 @@ class Nats(TestCase):
                 process.terminate()
                 process.wait(30)  # perhaps before it minds the signal
                 process.stderr.close()
+
+    def test_question_without_a_leader(self):
+        """JetStream answers nothing while it has none: the example's client asks again."""
+        cluster = self.enter(Cluster(3))
+        setup(cluster, "--replicas", "3")
+        connection = Connection(f"nats://127.0.0.1:{cluster.clients[0]}")
+        self.addCleanup(connection.close)
+        for i in (1, 2):
+            cluster.kill(i)
+        back = [threading.Timer(7, cluster.start, (i,)) for i in (1, 2)]
+        for timer in back:
+            timer.start()
+        Pull(connection, "coretap", "witness")
+        for timer in back:
+            timer.join()
+        self.assertEqual(connection.request("$JS.API.CONSUMER.INFO.coretap.witness")["name"], "witness")
 
     def test_everything_is_killed(self):
         """Three servers, three replicas, two nodes; kill -9 of each server, of the forwarder, and of

@@ -7,11 +7,11 @@ With nats-py (PyPI) consume.py is shorter still; the subjects, headers and bodie
         ...
         message.ack()
 """
-import collections
 import json
 import os
 import random
 import socket
+import time
 import urllib.parse
 
 
@@ -40,7 +40,7 @@ class Connection:
 
     def _open(self, url, timeout):
         self.socket = socket.create_connection((url.hostname, url.port or 4222), timeout)
-        self.buffer, self.sids, self.waiting = b"", 0, collections.deque()
+        self.buffer, self.sids = b"", 0
         if not self._line().startswith(b"INFO "):
             raise ConnectionError("not a NATS server")
         options = {"verbose": False, "headers": True, "no_responders": True, "lang": "python", "version": "1"}
@@ -111,17 +111,22 @@ class Connection:
         reply = words[3] if len(words) - (words[0] == "HMSG") == 5 else ""
         return Message(self, words[1], reply, headers, status, data)
 
-    def request(self, subject, body=None, timeout=5):
-        """A question of JetStream's API, and its answer."""
+    def request(self, subject, body=None, timeout=30):
+        """A question of JetStream's API that may be asked twice, and its answer. Nobody answers while
+        the servers elect a leader, so it is asked again. What else comes meanwhile is dropped: it
+        was not acknowledged, and comes again."""
         self.requests += 1
         reply = f"{self.inbox}.{self.requests}"
-        self.publish(subject, json.dumps(body).encode() if body else b"", reply)
-        while message := self.next(timeout):
-            if message.subject != reply:
-                self.waiting.append(message)
-            elif message.status:
-                raise OSError(f"{subject}: {message.status}")
-            else:
+        deadline = time.monotonic() + timeout
+        while time.monotonic() < deadline:
+            self.publish(subject, json.dumps(body).encode() if body else b"", reply)
+            again = min(time.monotonic() + 2, deadline)
+            while (left := again - time.monotonic()) > 0:
+                message = self.next(left)
+                if not message or message.subject != reply:
+                    continue
+                if message.status:
+                    raise OSError(f"{subject}: {message.status}")
                 answer = json.loads(message.data)
                 if "error" in answer:
                     raise OSError(f"{subject}: {answer['error']['description']}")
@@ -152,6 +157,7 @@ class Pull:
                                 json.dumps({"batch": batch, "expires": int(seconds * 1e9)}).encode(), reply)
         for _ in range(batch):
             message = self.connection.next(seconds + 1)
-            if not message or message.status:
+            if not message or message.subject == reply:
                 return  # 404, 408: no more for now
-            yield message
+            if not message.subject.startswith(self.connection.inbox):  # else a late answer
+                yield message
