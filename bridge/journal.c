@@ -13,6 +13,7 @@
 
 #include "journal.h"
 #include "log.h"
+#include "pieces.h"
 
 #define FLOOR_BYTES ((size_t)1 << 20)
 
@@ -23,17 +24,10 @@ struct journal {
 	size_t limit[N_SOCKETS];	  /* live bytes */
 	uint64_t last_time_us[N_SOCKETS]; /* of the last event */
 	size_t page;
-	uint8_t *gathered; /* a record whose pieces were put together */
-	size_t gathered_capacity;
+	struct gathered gathered;
 	int lock; /* the directory, -1 = not open */
 	char directory[4096];
 };
-
-/* The largest value: it fits into one page behind LMDB's header of it. What is larger is stored as
- * several values, its pieces. A larger value would want pages that follow each other, and a map
- * that has been full for long has none: LMDB then says that it is full though a fifth of it is
- * free. */
-#define PIECE_BYTES 4080
 
 /* Messages of one drain stand together, so that small ones do not cost a put each. */
 #define CHUNK_BYTES (8 * PIECE_BYTES)
@@ -41,14 +35,6 @@ struct journal {
 /* What a transaction may free of each socket. LMDB writes the numbers of all pages that a
  * transaction frees into one value, which is to fit into a page as well. */
 #define STEP_PAGES 64
-
-/* Of a record in any table: a chunk's is that of its first message. Big-endian, so that byte order
- * is numeric order. */
-struct key {
-	uint64_t run, n;
-	uint32_t notices;
-	uint32_t piece;
-} __attribute__((packed));
 
 /* In front of a chunk. Then head, topic, body, head … */
 struct chunk {
@@ -65,7 +51,7 @@ struct head {
 	uint32_t unused;
 };
 
-/* Numbers of the records in meta. */
+/* Of the values in meta. */
 enum { META_STATE, META_REMEMBERED };
 
 /* Of what is in the file; another one is not read. */
@@ -80,11 +66,6 @@ static int to_errno(int rc)
 	if (rc == MDB_MAP_FULL || rc == MDB_TXN_FULL)
 		return -ENOSPC;
 	return rc > 0 ? -rc : -EIO;
-}
-
-static struct key key_make(uint64_t run, uint64_t n, uint32_t notices)
-{
-	return (struct key){ htobe64(run), htobe64(n), htobe32(notices), 0 };
 }
 
 /* ---- opening ---- */
@@ -274,163 +255,6 @@ static int try_sizes(struct journal *j, const size_t bytes[N_SOCKETS])
 	return err;
 }
 
-/* ---- records, each of one piece or several ---- */
-
-/* Writes one record of a known size, part by part. */
-struct record {
-	MDB_txn *txn;
-	MDB_dbi table;
-	unsigned int flags; /* of mdb_put */
-	struct key key;
-	size_t left; /* bytes for which there is no piece yet */
-	uint32_t pieces;
-	uint8_t *at; /* into the last piece; valid until the next one */
-	size_t room;
-};
-
-static int record_put(struct record *r, const void *data, size_t len)
-{
-	const uint8_t *from = data;
-
-	while (len) {
-		size_t part;
-
-		if (!r->room) {
-			MDB_val key = { sizeof(r->key), &r->key };
-			MDB_val value = { r->left < PIECE_BYTES ? r->left : PIECE_BYTES, NULL };
-			int rc;
-
-			r->key.piece = htobe32(r->pieces++);
-			rc = mdb_put(r->txn, r->table, &key, &value, r->flags | MDB_RESERVE);
-			if (rc)
-				return rc;
-			r->left -= value.mv_size;
-			r->at = value.mv_data;
-			r->room = value.mv_size;
-		}
-		part = len < r->room ? len : r->room;
-		memcpy(r->at, from, part);
-		r->at += part;
-		r->room -= part;
-		from += part;
-		len -= part;
-	}
-	return 0;
-}
-
-/* To be called behind the last part of a record that may have had more pieces before. */
-static int record_end(struct record *r)
-{
-	MDB_val key = { sizeof(r->key), &r->key };
-	int rc = 0;
-
-	while (!rc) {
-		r->key.piece = htobe32(r->pieces++);
-		rc = mdb_del(r->txn, r->table, &key, NULL);
-	}
-	return rc == MDB_NOTFOUND ? 0 : rc;
-}
-
-static int record_replace(MDB_txn *txn, MDB_dbi table, struct key key, const void *data, size_t len)
-{
-	struct record r = { .txn = txn, .table = table, .key = key, .left = len };
-	int rc = record_put(&r, data, len);
-
-	return rc ? rc : record_end(&r);
-}
-
-static int step(MDB_cursor *cursor, MDB_cursor_op op, struct key *found, MDB_val *value)
-{
-	MDB_val k;
-	int rc = mdb_cursor_get(cursor, &k, value, op);
-
-	if (!rc)
-		memcpy(found, k.mv_data, sizeof(*found));
-	return rc;
-}
-
-/* Puts the cursor on the first record at or after key. One whose first pieces were pruned is none.
- */
-static int seek_key(MDB_cursor *cursor, struct key key, struct key *found, MDB_val *value)
-{
-	MDB_val k = { sizeof(key), &key };
-	int rc = mdb_cursor_get(cursor, &k, value, MDB_SET_RANGE);
-
-	if (!rc)
-		memcpy(found, k.mv_data, sizeof(*found));
-	while (!rc && found->piece)
-		rc = step(cursor, MDB_NEXT, found, value);
-	return rc;
-}
-
-/* To the start of the record before (op = MDB_PREV), or of the last one (MDB_LAST). */
-static int step_back(MDB_cursor *cursor, MDB_cursor_op op, struct key *found, MDB_val *value)
-{
-	struct key last;
-	int rc = step(cursor, op, &last, value);
-
-	if (rc)
-		return rc;
-	*found = last;
-	if (!last.piece)
-		return 0;
-	last.piece = 0;
-	rc = seek_key(cursor, last, found, value);
-	return !rc && memcmp(&last, found, sizeof(last)) ? MDB_NOTFOUND : rc;
-}
-
-/* Makes of the first piece the whole record; the cursor goes to its last one. What is in several
- * pieces lives until the next call. */
-static int gather(struct journal *j, MDB_cursor *cursor, MDB_val *value)
-{
-	size_t size = 0;
-	struct key key;
-	MDB_val piece = *value;
-	int rc;
-
-	/* Only the last piece is smaller. */
-	if (value->mv_size < PIECE_BYTES)
-		return 0;
-	do {
-		if (size + piece.mv_size > j->gathered_capacity) {
-			size_t capacity = 2 * (size + piece.mv_size);
-			uint8_t *bigger = realloc(j->gathered, capacity);
-
-			if (!bigger)
-				return ENOMEM;
-			j->gathered = bigger;
-			j->gathered_capacity = capacity;
-		}
-		memcpy(j->gathered + size, piece.mv_data, piece.mv_size);
-		size += piece.mv_size;
-		rc = step(cursor, MDB_NEXT, &key, &piece);
-	} while (!rc && key.piece);
-	/* At the end of the table the cursor stays on the last piece. */
-	if (!rc)
-		rc = step(cursor, MDB_PREV, &key, &piece);
-	*value = (MDB_val){ size, j->gathered };
-	return rc == MDB_NOTFOUND ? 0 : rc;
-}
-
-/* Fills value; in several pieces it lives until the next call. */
-static int record_get(struct journal *j, MDB_txn *txn, MDB_dbi table, struct key key,
-		      MDB_val *value)
-{
-	MDB_cursor *cursor;
-	struct key found;
-	int rc = mdb_cursor_open(txn, table, &cursor);
-
-	if (rc)
-		return rc;
-	rc = seek_key(cursor, key, &found, value);
-	if (!rc && memcmp(&key, &found, sizeof(key)))
-		rc = MDB_NOTFOUND;
-	if (!rc)
-		rc = gather(j, cursor, value);
-	mdb_cursor_close(cursor);
-	return rc;
-}
-
 static struct chunk chunk_of(const MDB_val *value)
 {
 	struct chunk chunk;
@@ -453,7 +277,7 @@ static int last_times(struct journal *j)
 		rc = mdb_cursor_open(txn, j->messages[id], &cursor);
 		if (rc)
 			break;
-		rc = step_back(cursor, MDB_LAST, &key, &value);
+		rc = pieces_back(cursor, MDB_LAST, &key, &value);
 		if (!rc)
 			j->last_time_us[id] = chunk_of(&value).time_us;
 		mdb_cursor_close(cursor);
@@ -620,7 +444,7 @@ void journal_close(struct journal *j)
 		mdb_env_close(j->env);
 	if (j->lock >= 0)
 		close(j->lock);
-	free(j->gathered);
+	free(j->gathered.bytes);
 	free(j);
 }
 
@@ -632,14 +456,14 @@ void journal_discard(struct journal *j)
 
 /* ---- writing ---- */
 
-/* Appends messages first to end as one record. Runs and positions only grow, so each key is the
+/* Appends messages first to end as one value. Runs and positions only grow, so each key is the
  * greatest so far. */
 static int chunk_append(struct journal *j, MDB_txn *txn, enum socket_id id,
 			const struct journal_entry *entry, size_t first, size_t end, size_t bytes)
 {
 	const struct message *messages = entry->streams[id]->messages;
 	struct chunk chunk = { .end = messages[end - 1].n + messages[end - 1].events };
-	struct record r = { .txn = txn,
+	struct pieces p = { .txn = txn,
 			    .table = j->messages[id],
 			    .flags = MDB_APPEND,
 			    .key = key_make(entry->run, messages[first].n, messages[first].notices),
@@ -650,7 +474,7 @@ static int chunk_append(struct journal *j, MDB_txn *txn, enum socket_id id,
 		if (messages[i].time_us)
 			j->last_time_us[id] = messages[i].time_us;
 	chunk.time_us = j->last_time_us[id];
-	rc = record_put(&r, &chunk, sizeof(chunk));
+	rc = pieces_put(&p, &chunk, sizeof(chunk));
 	for (size_t i = first; i < end && !rc; i++) {
 		const struct message *m = &messages[i];
 		const char *topic = entry->topic(entry->arg, m->topic);
@@ -660,11 +484,11 @@ static int chunk_append(struct journal *j, MDB_txn *txn, enum socket_id id,
 				     .topic_len = (uint32_t)strlen(topic),
 				     .body_len = (uint32_t)m->len };
 
-		rc = record_put(&r, &head, sizeof(head));
+		rc = pieces_put(&p, &head, sizeof(head));
 		if (!rc)
-			rc = record_put(&r, topic, head.topic_len);
+			rc = pieces_put(&p, topic, head.topic_len);
 		if (!rc)
-			rc = record_put(&r, m->data, m->len);
+			rc = pieces_put(&p, m->data, m->len);
 	}
 	return rc;
 }
@@ -704,11 +528,11 @@ static int evictions_append(struct journal *j, MDB_txn *txn, const struct evicti
 	for (size_t i = 0; i < e->n_unsaved && !rc; i += AT_ONCE) {
 		size_t n = e->n_unsaved - i < AT_ONCE ? e->n_unsaved - i : AT_ONCE;
 
-		rc = record_replace(txn, j->evictions, key_make(0, before + i, 0), &e->unsaved[i],
+		rc = pieces_replace(txn, j->evictions, key_make(0, before + i, 0), &e->unsaved[i],
 				    n * sizeof(*e->unsaved));
 	}
 	if (!rc && e->save_remembered)
-		rc = record_replace(txn, j->meta, key_make(META_REMEMBERED, 0, 0), e->remembered,
+		rc = pieces_replace(txn, j->meta, key_make(META_REMEMBERED, 0, 0), e->remembered,
 				    sizeof(e->remembered));
 	return rc;
 }
@@ -724,7 +548,7 @@ static int entry_write(struct journal *j, MDB_txn *txn, const struct journal_ent
 	if (!rc && entry->evictions)
 		rc = evictions_append(j, txn, entry->evictions);
 	if (!rc)
-		rc = record_replace(txn, j->meta, key_make(META_STATE, 0, 0), entry->state,
+		rc = pieces_replace(txn, j->meta, key_make(META_STATE, 0, 0), entry->state,
 				    entry->state_size);
 	return rc;
 }
@@ -782,7 +606,7 @@ int journal_state(struct journal *j, void *state, size_t size)
 
 	if (err)
 		return err;
-	err = to_errno(record_get(j, txn, j->meta, key_make(META_STATE, 0, 0), &value));
+	err = to_errno(pieces_get(&j->gathered, txn, j->meta, key_make(META_STATE, 0, 0), &value));
 	if (!err && value.mv_size != size)
 		err = -ENOENT;
 	if (!err)
@@ -800,7 +624,7 @@ int journal_restore(struct journal *j, struct evictions *e)
 
 	if (rc)
 		return rc;
-	rc = record_get(j, txn, j->meta, key_make(META_REMEMBERED, 0, 0), &value);
+	rc = pieces_get(&j->gathered, txn, j->meta, key_make(META_REMEMBERED, 0, 0), &value);
 	if (!rc && value.mv_size == sizeof(e->remembered))
 		memcpy(e->remembered, value.mv_data, value.mv_size);
 	if (!rc || rc == MDB_NOTFOUND)
@@ -852,7 +676,7 @@ static bool chunk_next(const MDB_val *value, size_t *at, struct journal_message 
 /* The first chunk at or after (run, n), of another run when at its end. */
 static int seek(MDB_cursor *cursor, uint64_t run, uint64_t n, struct key *found, MDB_val *value)
 {
-	return seek_key(cursor, key_make(run, n, 0), found, value);
+	return pieces_seek(cursor, key_make(run, n, 0), found, value);
 }
 
 /* The last chunk of a run. */
@@ -861,7 +685,7 @@ static int seek_last(MDB_cursor *cursor, uint64_t run, struct key *found, MDB_va
 	int rc = seek(cursor, run + 1, 0, found, value);
 
 	if (!rc || rc == MDB_NOTFOUND)
-		rc = step_back(cursor, rc ? MDB_LAST : MDB_PREV, found, value);
+		rc = pieces_back(cursor, rc ? MDB_LAST : MDB_PREV, found, value);
 	return !rc && be64toh(found->run) != run ? MDB_NOTFOUND : rc;
 }
 
@@ -906,7 +730,7 @@ static int runs_prune(struct journal *j, MDB_txn *txn)
 
 	for (enum socket_id id = 0; id < N_SOCKETS && !rc; id++)
 		rc = mdb_cursor_open(txn, j->messages[id], &messages[id]);
-	while (!rc && !(rc = step(runs, MDB_NEXT, &key, &value))) {
+	while (!rc && !(rc = pieces_step(runs, MDB_NEXT, &key, &value))) {
 		uint64_t run = be64toh(key.run), first, last;
 
 		rc = bounds(messages[SOCKET_LOW], run, &first, &last);
@@ -921,22 +745,22 @@ static int runs_prune(struct journal *j, MDB_txn *txn)
 
 int journal_run(struct journal *j, uint64_t run, bool ended, const void *heads, size_t len)
 {
-	struct record r = { .table = j->runs, .key = key_make(run, 0, 0), .left = 1 + len };
+	struct pieces p = { .table = j->runs, .key = key_make(run, 0, 0), .left = 1 + len };
 	uint8_t is_ended = ended;
-	int rc = mdb_txn_begin(j->env, NULL, 0, &r.txn);
+	int rc = mdb_txn_begin(j->env, NULL, 0, &p.txn);
 
 	if (rc)
 		return to_errno(rc);
-	rc = runs_prune(j, r.txn);
+	rc = runs_prune(j, p.txn);
 	if (!rc)
-		rc = record_put(&r, &is_ended, 1);
+		rc = pieces_put(&p, &is_ended, 1);
 	if (!rc)
-		rc = record_put(&r, heads, len);
+		rc = pieces_put(&p, heads, len);
 	if (!rc)
-		rc = record_end(&r);
+		rc = pieces_end(&p);
 	if (!rc)
-		return to_errno(mdb_txn_commit(r.txn));
-	mdb_txn_abort(r.txn);
+		return to_errno(mdb_txn_commit(p.txn));
+	mdb_txn_abort(p.txn);
 	return to_errno(rc);
 }
 
@@ -1004,15 +828,15 @@ static int since_in_run(struct journal *j, MDB_cursor *cursor, uint64_t run, uin
 	while (!rc) {
 		struct key found = key;
 
-		rc = step_back(cursor, MDB_PREV, &key, &value);
+		rc = pieces_back(cursor, MDB_PREV, &key, &value);
 		if (rc == MDB_NOTFOUND ||
 		    (!rc && (be64toh(key.run) != run || chunk_of(&value).time_us < time_us))) {
-			rc = seek_key(cursor, found, &key, &value);
+			rc = pieces_seek(cursor, found, &key, &value);
 			break;
 		}
 	}
 	if (!rc)
-		rc = gather(j, cursor, &value);
+		rc = pieces_gather(&j->gathered, cursor, &value);
 	if (!rc)
 		*n = since_in_chunk(&value, time_us);
 	return rc;
@@ -1071,19 +895,19 @@ int journal_read(struct journal *j, enum socket_id id, uint64_t run, uint64_t n,
 	/* The chunk before the first one that begins at n or later may still reach to n. */
 	rc = seek(cursor, run, n, &key, &value);
 	if (!rc || rc == MDB_NOTFOUND)
-		rc = step_back(cursor, rc ? MDB_LAST : MDB_PREV, &key, &value);
+		rc = pieces_back(cursor, rc ? MDB_LAST : MDB_PREV, &key, &value);
 	if (rc == MDB_NOTFOUND || (!rc && be64toh(key.run) != run))
 		rc = seek(cursor, run, n, &key, &value);
 	while (!rc && be64toh(key.run) == run && go_on) {
 		struct journal_message message;
 		size_t at = 0;
 
-		rc = gather(j, cursor, &value);
+		rc = pieces_gather(&j->gathered, cursor, &value);
 		while (!rc && go_on && chunk_next(&value, &at, &message, NULL))
 			if (message.n >= n || message.n + message.events > n)
 				go_on = found(arg, &message);
 		if (!rc)
-			rc = step(cursor, MDB_NEXT, &key, &value);
+			rc = pieces_step(cursor, MDB_NEXT, &key, &value);
 	}
 	mdb_cursor_close(cursor);
 out:
@@ -1123,7 +947,7 @@ static int run_info(struct journal *j, MDB_txn *txn, MDB_cursor *cursors[N_SOCKE
 		if (rc)
 			info->first[id] = info->last[id] = 0;
 	}
-	rc = record_get(j, txn, j->runs, key_make(info->run, 0, 0), &value);
+	rc = pieces_get(&j->gathered, txn, j->runs, key_make(info->run, 0, 0), &value);
 	if (!rc && value.mv_size > 1) {
 		info->ended = *(const uint8_t *)value.mv_data;
 		info->heads = (const uint8_t *)value.mv_data + 1;

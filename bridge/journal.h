@@ -1,5 +1,5 @@
-/* The last messages of each socket on disk, and what a resuming bridge must know. Only journal.c
- * knows LMDB.
+/* The last messages of each socket on disk, and what a resuming bridge must know. Only journal.c and
+ * pieces.c know LMDB.
  *
  * The journal survives kill -9 of the bridge, not the machine's power: nothing is synced, and a
  * journal of another boot is deleted unread. Its file is preallocated (a full disk would kill the

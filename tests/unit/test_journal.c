@@ -94,14 +94,14 @@ static void add(struct writer *w, enum socket_id id, unsigned int topic, size_t 
 	free(text);
 }
 
-static int commit(struct writer *w)
+static int commit_state(struct writer *w, size_t state_size)
 {
 	struct journal_entry entry = {
 		.run = w->streams[SOCKET_LOW].run,
 		.streams = { &w->streams[SOCKET_LOW], &w->streams[SOCKET_HIGH] },
 		.topic = topic_name,
 		.state = &w->state,
-		.state_size = sizeof(w->state),
+		.state_size = state_size,
 		.evictions = &w->evictions,
 	};
 	int err;
@@ -113,6 +113,11 @@ static int commit(struct writer *w)
 	for (enum socket_id id = 0; id < N_SOCKETS; id++)
 		stream_clear(&w->streams[id]);
 	return err;
+}
+
+static int commit(struct writer *w)
+{
+	return commit_state(w, sizeof(w->state));
 }
 
 /* ---- reading ---- */
@@ -402,7 +407,8 @@ static void run_found(void *arg, const struct journal_run_info *info)
 
 	assert(runs->n < 8);
 	if (info->heads)
-		memcpy(runs->heads[runs->n], info->heads, info->heads_len);
+		memcpy(runs->heads[runs->n], info->heads,
+		       info->heads_len < 16 ? info->heads_len : 16);
 	runs->info[runs->n++] = *info;
 }
 
@@ -417,6 +423,7 @@ static struct runs runs_of(struct writer *w)
 static void test_runs(void)
 {
 	struct writer *w = writer_open("runs", 100, 2 * MIB, 2 * MIB);
+	char heads[20001];
 	struct runs runs;
 	uint64_t run = 0, n;
 
@@ -434,6 +441,15 @@ static void test_runs(void)
 	runs = runs_of(w);
 	CHECK(runs.n == 2 && runs.info[0].run == 100 && runs.info[1].run == 200);
 	CHECK(runs.info[0].ended && !runs.info[1].ended && !strcmp(runs.heads[0], "heads"));
+	/* Longer than a page, and short again. */
+	memset(heads, 'h', sizeof(heads));
+	for (size_t len = sizeof(heads); len; len /= 3) {
+		CHECK(!journal_run(w->journal, 100, len % 2, heads, len));
+		runs = runs_of(w);
+		CHECK(runs.n == 2 && runs.info[0].heads_len == len);
+		CHECK(runs.info[0].ended == len % 2 && !runs.info[1].heads_len);
+		CHECK(runs.heads[0][0] == 'h' && runs.heads[0][(len < 16 ? len : 16) - 1] == 'h');
+	}
 	CHECK(runs.info[0].first[SOCKET_LOW] == 1 && runs.info[0].last[SOCKET_LOW] == 5);
 	CHECK(!runs.info[0].first[SOCKET_HIGH] && !runs.info[0].last[SOCKET_HIGH]);
 	CHECK(runs.info[1].first[SOCKET_HIGH] == 1 && runs.info[1].last[SOCKET_HIGH] == 1);
@@ -481,11 +497,16 @@ static void test_state(void)
 	CHECK(!journal_state(w->journal, &state, sizeof(state)));
 	CHECK(state.number == 50 && state.rest[3999] == 50);
 	CHECK(journal_state(w->journal, other, sizeof(other)) == -ENOENT);
+	/* A shorter one takes the place of all of it. */
+	CHECK(!commit_state(w, 5000));
+	CHECK(journal_state(w->journal, &state, sizeof(state)) == -ENOENT);
+	CHECK(!journal_state(w->journal, other, 5000) && !memcmp(other, &w->state, 5000));
+	CHECK(!commit(w));
 	writer_close(w);
 
 	/* The successor finds it, and the list of evictions in order. */
 	w = writer_open("state", 7, 2 * MIB, 2 * MIB);
-	CHECK(!journal_state(w->journal, &w->state, sizeof(w->state)) && w->state.number == 50);
+	CHECK(!journal_state(w->journal, &w->state, sizeof(w->state)) && w->state.number == 52);
 	w->streams[SOCKET_LOW].next_n = 51;
 	w->streams[SOCKET_LOW].last_n = 50;
 	for (uint64_t i = 0; i < 1000; i++) {
