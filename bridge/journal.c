@@ -368,6 +368,14 @@ static int make_room(struct journal *j, size_t tenths)
 	return rc;
 }
 
+static int bounds_keep(struct journal *j)
+{
+	int rc = make_room(j, 10);
+
+	/* What does not go now goes when something comes. */
+	return rc == MDB_MAP_FULL ? 0 : to_errno(rc);
+}
+
 int journal_open(struct journal **journal, const char *directory, const size_t bytes[N_SOCKETS],
 		 unsigned int live_percent, bool *halved)
 {
@@ -416,8 +424,10 @@ int journal_open(struct journal **journal, const char *directory, const size_t b
 			    directory, sizes[SOCKET_LOW] >> 20, sizes[SOCKET_HIGH] >> 20);
 	for (enum socket_id id = 0; id < N_SOCKETS; id++)
 		j->limit[id] = sizes[id] / 100 * live_percent;
-	/* An earlier one may have held more. What does not go now goes when something comes. */
-	make_room(j, 10);
+	/* An earlier one may have held more. */
+	err = bounds_keep(j);
+	if (err)
+		goto out;
 	if ((size_t)file_size(directory) > total)
 		log_info("journal %s: holds less from here on, but its file stays at %zu MiB; to "
 			 "give them back delete it while coretapd is stopped",
@@ -586,9 +596,8 @@ int journal_write(struct journal *j, const struct journal_entry *entry)
 		return to_errno(rc);
 	if (entry->evictions)
 		evictions_saved(entry->evictions);
-	/* More came than a step takes away. What does not go now goes with the next. */
-	make_room(j, 10);
-	return 0;
+	/* More may have come than a step takes away. */
+	return bounds_keep(j);
 }
 
 /* ---- reading ---- */

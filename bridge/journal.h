@@ -1,5 +1,5 @@
-/* The last messages of each socket on disk, and what a resuming bridge must know. Only journal.c and
- * pieces.c know LMDB.
+/* The last messages of each socket on disk, and what a resuming bridge must know. Only journal.c
+ * and pieces.c know LMDB.
  *
  * The journal survives kill -9 of the bridge, not the machine's power: nothing is synced, and a
  * journal of another boot is deleted unread. Its file is preallocated (a full disk would kill the
@@ -39,8 +39,8 @@ struct journal_entry {
 	struct evictions *evictions; /* NULL: not kept */
 };
 
-/* Appends and commits; makes room by dropping the oldest messages. Returns 0, or -errno: nothing
- * was written, and the journal is of no use from then on. */
+/* Appends and commits; makes room by dropping the oldest messages. Returns 0, or -errno: the
+ * journal is of no use from then on. */
 int journal_write(struct journal *journal, const struct journal_entry *entry);
 
 /* ---- resuming ---- */

@@ -44,13 +44,14 @@ enum manner {
 	F(alloc, open_memstream, NOTHING, ENOMEM)                   \
 	F(lmdb, mdb_env_create, THE_ERROR, ENOMEM)                  \
 	F(lmdb, mdb_env_open, THE_ERROR, EACCES)                    \
+	F(lmdb, mdb_env_info, THE_ERROR, EINVAL)                    \
 	F(lmdb, mdb_env_set_mapsize, THE_ERROR, EINVAL)             \
 	F(lmdb, mdb_env_set_maxdbs, THE_ERROR, EINVAL)              \
 	F(lmdb, mdb_txn_begin, THE_ERROR, ENOMEM)                   \
 	F(lmdb, mdb_txn_commit, THE_ERROR, EIO)                     \
 	F(lmdb, mdb_dbi_open, THE_ERROR, MDB_DBS_FULL)              \
 	F(lmdb, mdb_stat, THE_ERROR, EINVAL)                        \
-	F(lmdb, mdb_get, THE_ERROR, MDB_CORRUPTED)                  \
+	F(lmdb, mdb_del, THE_ERROR, EIO)                            \
 	F(lmdb, mdb_put, THE_ERROR, EIO)                            \
 	F(lmdb, mdb_drop, THE_ERROR, EIO)                           \
 	F(lmdb, mdb_cursor_open, THE_ERROR, ENOMEM)                 \
