@@ -354,6 +354,94 @@ static void test_fragmented(void)
 	remove_all();
 }
 
+/* ---- whatever comes in whatever order ---- */
+
+struct held {
+	uint64_t n, events, sum;
+	size_t len;
+};
+
+struct model {
+	struct held messages[20000];
+	size_t n, at; /* the next one that is to be read */
+	bool same;
+};
+
+static uint64_t sum_of(const char *data, size_t len)
+{
+	uint64_t sum = 14695981039346656037ULL;
+
+	for (size_t i = 0; i < len; i++)
+		sum = (sum ^ (uint8_t)data[i]) * 1099511628211ULL;
+	return sum;
+}
+
+static bool as_in_model(void *arg, const struct journal_message *m)
+{
+	struct model *model = arg;
+	const struct held *held = &model->messages[model->at++];
+
+	model->same &= model->at <= model->n && held->n == m->n && held->events == m->events &&
+		       held->len == m->len && held->sum == sum_of(m->body, m->len);
+	return model->same;
+}
+
+/* All that is held from position n on. */
+static void compare_from(struct writer *w, struct model *model, uint64_t n)
+{
+	const struct held *messages = model->messages;
+
+	model->at = 0;
+	while (model->at < model->n && messages[model->at].n < n &&
+	       messages[model->at].n + messages[model->at].events <= n)
+		model->at++;
+	model->same = true;
+	CHECK(!journal_read(w->journal, SOCKET_LOW, 7, n, as_in_model, model));
+	CHECK(model->same && model->at == model->n);
+}
+
+static void test_model(void)
+{
+	struct writer *w = writer_open("model", 7, 2 * MIB, MIB);
+	struct model *model = calloc(1, sizeof(*model));
+	struct stream *s = &w->streams[SOCKET_LOW];
+
+	assert(model);
+	srand(5);
+	for (int turn = 0; turn < 1500 && !failures; turn++) {
+		uint64_t first;
+
+		for (int i = rand() % 12; i >= 0; i--) {
+			/* A length in each octave, around the size of a page too. */
+			add(w, SOCKET_LOW, (unsigned int)(rand() % 2),
+			    1 + (size_t)rand() % ((size_t)1 << (rand() % 17)));
+			if (rand() % 20 == 0)
+				stream_loss(s, 0, 5, s->next_n);
+		}
+		stream_flush(s);
+		for (size_t i = 0; i < s->n_messages; i++) {
+			const struct message *m = &s->messages[i];
+
+			assert(model->n < sizeof(model->messages) / sizeof(model->messages[0]));
+			model->messages[model->n++] =
+				(struct held){ m->n, m->events, sum_of(m->data, m->len), m->len };
+		}
+		CHECK(!commit(w));
+		if (turn % 50 == 49) {
+			journal_close(w->journal);
+			w->journal = open_journal(2 * MIB, MIB);
+		}
+		first = first_of(w, SOCKET_LOW, 7);
+		CHECK(turn < 300 || first > 1);
+		compare_from(w, model, first + 1 + (uint64_t)rand() % (s->next_n - first));
+		if (turn % 10 == 0)
+			compare_from(w, model, first + 1);
+	}
+	free(model);
+	writer_close(w);
+	remove_all();
+}
+
 /* The same time is not twice in a stream here: message i is of time 1000 + i. */
 static void test_since(void)
 {
@@ -509,19 +597,23 @@ static void test_state(void)
 	CHECK(!journal_state(w->journal, &w->state, sizeof(w->state)) && w->state.number == 52);
 	w->streams[SOCKET_LOW].next_n = 51;
 	w->streams[SOCKET_LOW].last_n = 50;
+	w->evictions.unsaved = malloc(1000 * sizeof(entry));
+	w->evictions.unsaved_capacity = 1000;
+	assert(w->evictions.unsaved);
 	for (uint64_t i = 0; i < 1000; i++) {
 		entry.entry_time = i;
 		entry.conflict = i % 7 == 0;
-		w->evictions.unsaved = realloc(w->evictions.unsaved, sizeof(entry));
-		w->evictions.unsaved[0] = entry;
-		w->evictions.n_unsaved = w->evictions.unsaved_capacity = 1;
+		w->evictions.unsaved[w->evictions.n_unsaved++] = entry;
 		/* Where the journal finds how many went before. */
 		if (entry.conflict)
 			w->evictions.conflict.n++;
 		else
 			w->evictions.block.n++;
-		CHECK(!commit(w));
-		CHECK(!w->evictions.n_unsaved);
+		/* One, then some, then more than a page of them. */
+		if (i < 100 || (i < 300 && i % 10 == 0) || i == 999) {
+			CHECK(!commit(w));
+			CHECK(!w->evictions.n_unsaved);
+		}
 	}
 	w->evictions.block.n = w->evictions.conflict.n = 0;
 	writer_close(w);
@@ -605,6 +697,7 @@ int main(void)
 	test_bounds();
 	test_map_full();
 	test_fragmented();
+	test_model();
 	test_since();
 	test_runs();
 	test_state();
