@@ -775,6 +775,11 @@ class Curve(Case):
             self.assertEqual(done.returncode, 1, done.stdout)
             self.assertIn(f"fail keys        --curve-{option} {path}: {says}\n", done.stdout)
             self.assertNotIn("chmod", done.stdout)
+        # Where one key is wanted, what stands behind it does not matter, and to nobody.
+        with open(key, "a") as pair, open(pub) as f:
+            pair.write(f.read())
+        done = subprocess.run([tool("coretap"), "doctor", "--curve-secret", key], capture_output=True, text=True, timeout=20)
+        self.assertIn(f"ok   keys        --curve-secret {key}: 1 key\n", done.stdout)
         for files, says in (((key, key), f"{key}: {secret}"), ((pub, pub), f"{pub}: {public}")):
             with self.assertRaises(ValueError) as caught:
                 coretap.subscribe(curve_server=files[0], curve_secret=files[1])

@@ -5,16 +5,7 @@
 #include <unistd.h>
 
 #include "../../bridge/log.h"
-
-static int failures;
-
-#define CHECK(condition)                                                    \
-	do {                                                                \
-		if (!(condition)) {                                         \
-			printf("FAIL line %d: %s\n", __LINE__, #condition); \
-			failures++;                                         \
-		}                                                           \
-	} while (0)
+#include "check.h"
 
 static char text[1 << 20];
 
@@ -42,6 +33,7 @@ int main(void)
 {
 	FILE *file = tmpfile();
 
+	test_name = "log";
 	if (!file || dup2(fileno(file), STDERR_FILENO) < 0)
 		return 1;
 	/* At a start nothing is withheld. */

@@ -136,7 +136,9 @@ void doctor_user(struct doctor *doctor)
 
 /* ---- keys ---- */
 
-static bool keys_count(const char *path, enum key_kind wanted, unsigned int *keys, bool *other)
+/* Of a single key the first one counts, and what is behind it does not. */
+static bool keys_count(const char *path, enum key_kind wanted, bool single, unsigned int *keys,
+		       bool *other)
 {
 	FILE *file = fopen(path, "re");
 	char line[1024];
@@ -146,7 +148,7 @@ static bool keys_count(const char *path, enum key_kind wanted, unsigned int *key
 	if (!file)
 		return false;
 	setvbuf(file, NULL, _IONBF, 0);
-	while (fgets(line, sizeof(line), file)) {
+	while (!(single && *keys) && fgets(line, sizeof(line), file)) {
 		const char *word = line + strspn(line, " \t");
 
 		*keys += strcspn(word, " \t\r\n") == KEY_TEXT;
@@ -159,7 +161,7 @@ static bool keys_count(const char *path, enum key_kind wanted, unsigned int *key
 
 /* Returns whether there is a key to try. */
 static bool check_keys(struct doctor *doctor, const char *option, const char *path,
-		       enum key_kind wanted)
+		       enum key_kind wanted, bool single)
 {
 	const struct passwd *user = doctor->user ? getpwnam(doctor->user) : NULL;
 	unsigned int keys;
@@ -168,7 +170,7 @@ static bool check_keys(struct doctor *doctor, const char *option, const char *pa
 
 	if (!path)
 		return false;
-	if (stat(path, &st) || !keys_count(path, wanted, &keys, &other)) {
+	if (stat(path, &st) || !keys_count(path, wanted, single, &keys, &other)) {
 		doctor_tell(doctor, errno == EACCES ? FORBIDDEN : FAIL, "keys",
 			    errno == ENOENT ? "`coretap keygen NAME` makes a pair"
 					    : "let this user read it: chgrp, chmod 640",
@@ -204,11 +206,11 @@ static bool check_keys(struct doctor *doctor, const char *option, const char *pa
 
 void doctor_keys(struct doctor *doctor)
 {
-	bool secret = check_keys(doctor, "--curve-secret", doctor->curve_secret, KEY_SECRET);
-	bool server = check_keys(doctor, "--curve-server", doctor->curve_server, KEY_PUBLIC);
+	bool secret = check_keys(doctor, "--curve-secret", doctor->curve_secret, KEY_SECRET, true);
+	bool server = check_keys(doctor, "--curve-server", doctor->curve_server, KEY_PUBLIC, true);
 
 	doctor->keys_usable = secret && server;
-	check_keys(doctor, "--curve-clients", doctor->curve_clients, KEY_PUBLIC);
+	check_keys(doctor, "--curve-clients", doctor->curve_clients, KEY_PUBLIC, false);
 }
 
 /* ---- the door ---- */
