@@ -20,8 +20,8 @@ import msgpack
 import zmq
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
-from harness import (FAKE_NODE, ROOT, Bridge, FakeNode, Subscriber, TestCase, bpf_alive, free_port, main, need_node,
-                     need_root, not_under_tsan, tool, wait_until)
+from harness import (FAKE_NODE, ROOT, Bridge, FakeNode, Subscriber, TestCase, bpf_alive, free_port, inject_env, main,
+                     need_node, need_root, not_under_tsan, tool, wait_until)
 
 TSAN = "its own thread keeps the user and the capabilities that coretapd gives up"
 PYTHON_CLIENT, JAVASCRIPT_CLIENT = (os.path.join(ROOT, "clients", name) for name in ("python", "js"))
@@ -296,14 +296,14 @@ class Missing(Case):
     """As nobody, with all capabilities of the unit but one."""
     ALL = ("bpf", "perfmon", "sys_ptrace", "lease")
 
-    def start(self, without=(), *args):
-        """Exit code (None: it has attached) and what it said."""
+    def start(self, without=(), *args, more=()):
+        """Exit code (None: it has attached, and .left are its capabilities then) and what it said."""
         entry, name = pwd.getpwnam(USER), f"t{os.getpid()}-m"
         program = shutil.copy(tool("coretapd"), self.path("coretapd"))
         os.makedirs(f"/run/coretap/{name}", exist_ok=True)
         self.addCleanup(shutil.rmtree, f"/run/coretap/{name}", True)
         os.chown(f"/run/coretap/{name}", entry.pw_uid, entry.pw_gid)
-        capabilities = "-all" + "".join(f",+{c}" for c in self.ALL if c not in without)
+        capabilities = "-all" + "".join(f",+{c}" for c in (*self.ALL, *more) if c not in without)
         with open(self.path("log"), "w+") as log:
             process = subprocess.Popen(
                 ["setpriv", f"--reuid={entry.pw_uid}", f"--regid={entry.pw_gid}", "--clear-groups", "--inh-caps",
@@ -315,6 +315,8 @@ class Missing(Case):
             wait_until(lambda: process.poll() is not None or "attached (" in text(), 20, "an answer")
             code = process.poll()
             if code is None:
+                with open(f"/proc/{process.pid}/status") as f:
+                    self.left = next(int(line.split()[1], 16) for line in f if line.startswith("CapPrm"))
                 process.terminate()
                 self.assertEqual(process.wait(20), 0)
             return code, text()
@@ -342,6 +344,16 @@ class Missing(Case):
                 code, text = self.start(("sys_ptrace",), *selector)
                 self.assertEqual((code, len(text.splitlines())), (PRIVILEGE, 1), text)
                 self.assertIn("missing CAP_SYS_PTRACE" if not selector else "CAP_SYS_PTRACE is missing", text)
+
+    def test_perf_links(self):
+        """As before Linux 6.6: attaching takes one more, which a user does not keep."""
+        args = ("--binary", self.binary, "--without", "multi")
+        code, text = self.start((), *args)
+        errors = [line for line in text.splitlines() if "error" in line]
+        self.assertEqual((code, len(errors)), (PRIVILEGE, 1), text)
+        self.assertIn("CAP_SYS_ADMIN", errors[0])
+        code, text = self.start((), *args, more=("sys_admin",))
+        self.assertEqual((code, self.left), (None, KEPT | 1 << CAP_SYS_PTRACE), text)
 
 
 class Namespaces(Case):
@@ -414,9 +426,9 @@ class Namespaces(Case):
 
 
 class Doctor(Case):
-    def doctor(self, *args, prefix=()):
+    def doctor(self, *args, prefix=(), env=None):
         done = subprocess.run([*prefix, tool("coretap"), "doctor", "--json", *map(str, args)], capture_output=True,
-                              text=True, timeout=60)
+                              text=True, timeout=60, env={**os.environ, **(env or {})})
         return done.returncode, {c["check"]: (c["state"], c["text"], c["remedy"])
                                  for c in map(json.loads, done.stdout.splitlines())}
 
@@ -433,6 +445,42 @@ class Doctor(Case):
             self.assertIn(f"cannot be given CAP_{capability.upper()}", checks["service"][1])
         code, checks = self.doctor("--user", "no-such-user-here")
         self.assertEqual((code, checks["user"][0]), (1, "fail"))
+
+    def test_older_kernels(self):
+        """What each lacks is named; below 5.15 coretapd does not even begin."""
+        directory = tempfile.TemporaryDirectory(prefix="coretap-test-")  # a blank would part what is preloaded
+        self.addCleanup(directory.cleanup)
+        source, shim = (os.path.join(directory.name, name) for name in ("uname.c", "uname.so"))
+        with open(source, "w") as f:
+            f.write("""
+#include <stdlib.h>
+#include <string.h>
+#include <sys/utsname.h>
+int uname(struct utsname *name)
+{
+	memset(name, 0, sizeof(*name));
+	strcpy(name->release, getenv("RELEASE"));
+	return 0;
+}
+""")
+        subprocess.run(["gcc", "-shared", "-fPIC", source, "-o", shim], check=True)
+        for release, kernel, lacks, service in (
+                ("5.14.21", "fail", "cannot carry a cookie", "warn"), ("5.15.0-91-generic", "warn", "no sleepable uprobes", "warn"),
+                ("6.0.19", "warn", "no TAI clock", "warn"), ("6.1.0-13-amd64", "ok", "no uprobe_multi", "warn"),
+                ("6.6.0", "ok", "TAI clock, uprobe_multi", "ok")):
+            with self.subTest(release):
+                env = inject_env(shim, RELEASE=release)
+                code, checks = self.doctor("--user", USER, env=env)
+                self.assertEqual((code, checks["kernel"][0], checks["service"][0]), (kernel == "fail", kernel, service))
+                self.assertIn(lacks, checks["kernel"][1])
+                self.assertEqual("CAP_SYS_ADMIN" in checks["service"][1], service == "warn")
+                _, checks = self.doctor(env=env, prefix=("setpriv", "--bounding-set", "-sys_admin"))
+                self.assertEqual("CAP_SYS_ADMIN" in checks["privileges"][1], service == "warn")
+        done = subprocess.run([tool("coretapd"), "--binary", self.binary, "--name", "too-old", "--port", "none"],
+                              stderr=subprocess.PIPE, text=True, timeout=60,
+                              env={**os.environ, **inject_env(shim, RELEASE="5.14.21")})
+        self.assertEqual((done.returncode, done.stderr.splitlines()[1:]),
+                         (PRIVILEGE, ["coretapd: error: Linux 5.14.21: too old, coretap needs 5.15 or later"]), done.stderr)
 
     def test_keys_and_doors(self):
         for name in ("server", "alice", "eve"):

@@ -89,6 +89,7 @@ static unsigned int check_kernel(struct doctor *doctor)
 	uname(&name);
 	sscanf(name.release, "%u.%u", &major, &minor);
 	version = major * 1000 + minor;
+	doctor->perf_links = version < 6006;
 	if (version < 5015) {
 		doctor_tell(doctor, FAIL, "kernel", "run Linux 5.15 or later",
 			    "Linux %s is older than 5.15: uprobes cannot carry a cookie",
@@ -163,6 +164,9 @@ static void check_capabilities(struct doctor *doctor)
 		doctor_tell(doctor, FORBIDDEN, "privileges", remedy, "missing %s%s%s",
 			    bpf ? "" : "CAP_BPF (to load the program)", bpf || perfmon ? "" : ", ",
 			    perfmon ? "" : "CAP_PERFMON (to attach it)");
+	else if (doctor->perf_links && !admin)
+		doctor_tell(doctor, WARN, "privileges", remedy,
+			    "missing CAP_SYS_ADMIN, which attaching takes before Linux 6.6");
 	else if (!ptrace)
 		doctor_tell(
 			doctor, WARN, "privileges", remedy,

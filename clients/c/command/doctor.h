@@ -15,6 +15,7 @@ struct doctor {
 	struct output out;
 	bool failed, forbidden;
 	bool keys_usable; /* found by doctor_keys: a pair to try at the door */
+	bool perf_links;  /* Linux before 6.6: attaching takes CAP_SYS_ADMIN as well */
 	/* what was asked for, NULL = not */
 	const char *user, *address;
 	const char *curve_secret, *curve_server, *curve_clients;

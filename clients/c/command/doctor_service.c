@@ -74,6 +74,11 @@ static void check_grants(struct doctor *doctor)
 		doctor_tell(doctor, needed ? FORBIDDEN : WARN, "service",
 			    "grant it: AmbientCapabilities= of a unit, cap_add of a container",
 			    "cannot be given %s", missing);
+	else if (doctor->perf_links)
+		doctor_tell(doctor, WARN, "service",
+			    "add it to AmbientCapabilities= and CapabilityBoundingSet= of the unit "
+			    "(systemctl edit coretapd), or start coretapd as root with --user",
+			    "attaching takes CAP_SYS_ADMIN before Linux 6.6; it is given up then");
 	else
 		doctor_tell(doctor, OK, "service", NULL,
 			    "can be given CAP_BPF, CAP_PERFMON, CAP_SYS_PTRACE and CAP_LEASE");
