@@ -15,8 +15,8 @@ import time
 import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
-from harness import (FAKE_NODE, ROOT, Bridge, FakeNode, Subscriber, TestCase, main, need_root,
-                     wait_until)
+from harness import (FAKE_NODE, ROOT, Bridge, FakeNode, Subscriber, TestCase, bpf_alive, main, need_root,
+                     tool, wait_until)
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from test_faults import expectations
@@ -102,6 +102,24 @@ class Binary(TestCase):
                 self.assertEqual(bridge.log().count("written in place"), 3)
                 self.check_stream(sub)
                 self.assertEqual(sub.lost, {})
+
+    def test_cp_while_no_coretapd_runs(self):
+        """Nobody holds the writer then. The next start lets go of what stayed attached before it attaches anew."""
+        with Bridge("--keep-attached", binary=self.path, keep=True) as first:
+            self.addCleanup(subprocess.run, [tool("coretapd"), "--detach", "--name", first.name],
+                            stderr=subprocess.DEVNULL)
+            ids = first.bpf_ids()
+            first.kill()
+        self.assertTrue(bpf_alive(ids))
+        self.cp(self.two)
+        with Bridge("--keep-attached", binary=self.path, name=first.name, port=first.port) as second, \
+                Subscriber(second) as sub:
+            sub.wait_status()
+            self.assertIn("the binary is another one now", second.log())
+            wait_until(lambda: not bpf_alive(ids), 10, "the old program gone")
+            self.runs_right()
+            self.traced_right(sub)
+            self.check_stream(sub)
 
     def test_writer_waits_until_detached(self):
         """The open for writing returns when no breakpoint is left, and not before."""
