@@ -255,6 +255,24 @@ class Trouble(Case):
                 self.check_stream(sub)
                 self.assertEqual(sub.lost, {MESSAGE: 8})
 
+    def test_ring_space(self):
+        """24 bytes of payload take no more of the ring than the rest of their record, or the smallest of three
+        sizes; never what the largest would."""
+        size = 1 << 20
+        for extra, most in (([], 600), (["--without", "dynptr"], 1100)):
+            with self.subTest(extra=extra), \
+                    self.bridge("--payload", "full", "--ring-high", size, *extra) as bridge, \
+                    Subscriber(bridge) as sub:
+                sub.wait_status()
+                bridge.send(signal.SIGSTOP)
+                with FakeNode("burst", 10000, "--probe", "message", "--size", 24, "--wait") as node:
+                    fired = node.finish()
+                bridge.send(signal.SIGCONT)
+                sub.wait_ledger(fired)
+                self.check_account(sub, fired)
+                self.assertGreater(sub.lost[MESSAGE], 0)
+                self.assertLessEqual(size / sub.count[MESSAGE], most)
+
     def test_ring_full(self):
         """The bridge stands still while more comes than the ring holds: what arrives is exact."""
         with self.bridge("--payload", "full", "--ring-high", "1M") as bridge, \
