@@ -227,6 +227,9 @@ class Metrics(Case):
                     except OSError:
                         pass
                 self.assertEqual(get(self.http)[0], 200)
+            for _ in range(1000):  # a port scan
+                socket.create_connection(("127.0.0.1", self.http)).close()
+            self.assertEqual(get(self.http)[0], 200)
             # All places taken by clients that say nothing, or never read: each is dropped in time.
             idle = [socket.create_connection(("127.0.0.1", self.http)) for _ in range(40)]
             for s in idle[:20]:
