@@ -55,15 +55,16 @@ struct tracer {
 	char description[64];
 };
 
+/* The verifier's log is one text of many lines. */
 static int libbpf_log(enum libbpf_print_level level, const char *format, va_list args)
 {
-	char line[512];
+	char *text, *rest;
 
-	if (level == LIBBPF_DEBUG)
+	if (level == LIBBPF_DEBUG || vasprintf(&text, format, args) < 0)
 		return 0;
-	vsnprintf(line, sizeof(line), format, args);
-	line[strcspn(line, "\n")] = '\0';
-	log_debug("%s", line);
+	for (char *line = strtok_r(text, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest))
+		log_debug("%s", line);
+	free(text);
 	return 0;
 }
 
@@ -295,7 +296,7 @@ int tracer_open(struct tracer **tracer, const struct tracer_options *options)
 	}
 	if (err) {
 		log_error("BPF program: the kernel refuses it (%s); `coretap doctor` tells what is "
-			  "missing",
+			  "missing, --verbose what its verifier says",
 			  strerror(-err));
 		goto out;
 	}
