@@ -238,6 +238,7 @@ MANDIR = $(PREFIX)/share/man
 DOCDIR = $(PREFIX)/share/doc/coretap
 SYSCONFDIR = $(if $(filter /usr /usr/local,$(PREFIX)),,$(PREFIX))/etc
 UNITDIR = $(PREFIX)/lib/systemd/system
+GENERATORDIR = $(UNITDIR)-generators
 SYSUSERSDIR = $(PREFIX)/lib/sysusers.d
 TMPFILESDIR = $(PREFIX)/lib/tmpfiles.d
 BASHDIR = $(PREFIX)/share/bash-completion/completions
@@ -266,6 +267,7 @@ INSTALLED = \
 	$(foreach file,alerts.yml dashboard.json,\
 		644:bridge/monitoring/$(file):$(PREFIX)/share/coretap/monitoring/$(file)) \
 	644:$(BUILD)/coretapd.service:$(UNITDIR)/coretapd.service \
+	755:bridge/systemd/coretapd-generator:$(GENERATORDIR)/coretapd-generator \
 	644:bridge/systemd/coretap.sysusers:$(SYSUSERSDIR)/coretap.conf \
 	644:bridge/systemd/coretap.tmpfiles:$(TMPFILESDIR)/coretap.conf \
 	644:bridge/completions/coretapd.bash:$(BASHDIR)/coretapd \

@@ -14,6 +14,7 @@ from machine import PATH, Machine, base, need_tools
 from replay import CompleteSubscriber
 from test_resume import Account
 
+CAP_SYS_ADMIN = 21
 CAPABILITIES = {"cap_bpf": 39, "cap_perfmon": 38, "cap_sys_ptrace": 19, "cap_lease": 28}
 
 debs = version = root = None
@@ -183,6 +184,32 @@ class Service(TestCase):
         self.assertEqual(self.machine.run("systemd-analyze", "verify", "--man=no", unit).stderr, "")
         # Of 10.0; tracing costs most of what remains.
         self.machine.run("systemd-analyze", "security", "--offline=yes", "--threshold=30", unit)
+
+    def test_before_linux_6_6(self):
+        """Attaching takes CAP_SYS_ADMIN there: the service is given it, and gives it up."""
+        self.install()
+        machine, own = self.machine, "/usr/local/bin/uname"
+        with open(machine.path("/etc/coretap/coretap.conf"), "a") as f:
+            f.write("without: multi\n")
+        for release, has in (("6.6.0", False), ("6.1.0-13-amd64", True), ("5.15.180", True), ("7.0-rc1", False)):
+            with self.subTest(release):
+                with open(machine.path(own), "w") as f:
+                    f.write(f"#!/bin/sh\necho {release}\n")
+                machine.run("chmod", "755", own)
+                machine.run("systemctl", "daemon-reload")
+                machine.run("systemctl", "stop", "coretapd")
+                machine.run("coretapd", "--detach", "--name", "main", check=False)
+                attached = self.journal().count("attached (")
+                done = machine.run("systemctl", "start", "coretapd", check=False)
+                self.assertEqual(done.returncode == 0, has, self.journal())
+                if has:
+                    self.wait_attached(attached + 1)
+                    with open(f"/proc/{self.pid()}/status") as f:
+                        status = dict(line.split(":\t", 1) for line in f if ":\t" in line)
+                    sets = {name: int(status[name], 16) >> CAP_SYS_ADMIN & 1 for name in ("CapBnd", "CapPrm", "CapAmb")}
+                    self.assertEqual(sets, {"CapBnd": 1, "CapPrm": 0, "CapAmb": 0})
+                else:
+                    self.assertIn("takes CAP_SYS_ADMIN", self.journal())
 
     def test_configuration_and_keys(self):
         """What the package ships, keys that the service reads again, and what root left behind."""

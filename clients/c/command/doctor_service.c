@@ -54,6 +54,9 @@ static const char *owner_name(const struct stat *st)
 	return owner ? owner->pw_name : "an unknown user";
 }
 
+/* Written by coretapd-generator where the kernel wants it. */
+#define GENERATED "/run/systemd/generator/coretapd.service.d/perf-links.conf"
+
 /* What a unit can grant is bounded by what this process could have. */
 static void check_grants(struct doctor *doctor)
 {
@@ -74,14 +77,15 @@ static void check_grants(struct doctor *doctor)
 		doctor_tell(doctor, needed ? FORBIDDEN : WARN, "service",
 			    "grant it: AmbientCapabilities= of a unit, cap_add of a container",
 			    "cannot be given %s", missing);
-	else if (doctor->perf_links)
+	else if (doctor->perf_links && access(GENERATED, F_OK))
 		doctor_tell(doctor, WARN, "service",
 			    "add it to AmbientCapabilities= and CapabilityBoundingSet= of the unit "
 			    "(systemctl edit coretapd), or start coretapd as root with --user",
 			    "attaching takes CAP_SYS_ADMIN before Linux 6.6; it is given up then");
 	else
 		doctor_tell(doctor, OK, "service", NULL,
-			    "can be given CAP_BPF, CAP_PERFMON, CAP_SYS_PTRACE and CAP_LEASE");
+			    "can be given CAP_BPF, CAP_PERFMON, CAP_SYS_PTRACE and CAP_LEASE%s",
+			    doctor->perf_links ? ", and CAP_SYS_ADMIN until it is attached" : "");
 }
 
 static void check_directory(struct doctor *doctor, const char *check, const char *path,
