@@ -127,7 +127,7 @@ static int begin(struct forward *forward, struct source *source)
 
 	if (!err)
 		err = stream_ends(&forward->stream, &last);
-	if (err == -EAGAIN)
+	if (err)
 		say(forward, forward->stream.reason);
 	/* What was read while somebody else wrote does not fit together. */
 	if (!err && last > window_sent(forward->window)) {
@@ -143,8 +143,13 @@ static int begin(struct forward *forward, struct source *source)
 static bool may_write(struct forward *forward)
 {
 	int64_t now = now_ms();
+	int other = stream_has_other_writer(&forward->stream, forward->writer);
 
-	if (!stream_has_other_writer(&forward->stream, forward->writer)) {
+	if (other < 0) {
+		say(forward, forward->stream.reason);
+		return false;
+	}
+	if (!other) {
 		forward->quiet = forward->standby = false;
 		return true;
 	}
@@ -213,7 +218,7 @@ static bool resume_window(struct forward *forward)
 	if (window_holds(forward->window, last) &&
 	    forward->stream.max_message >= forward->max_message &&
 	    (last == window_stored(forward->window) ||
-	     !stream_has_other_writer(&forward->stream, forward->writer)))
+	     stream_has_other_writer(&forward->stream, forward->writer) == 0))
 		return true;
 	drop_window(forward);
 	return false;
@@ -232,8 +237,10 @@ static int open_window(struct forward *forward)
 		return -EAGAIN;
 	compare_last(forward);
 	forward->window = window_open(&options, forward->stream.last);
-	if (!forward->window)
+	if (!forward->window) {
+		say(forward, "out of memory");
 		return -ENOMEM;
+	}
 	forward->max_message = forward->stream.max_message;
 	for (size_t i = 0; i < forward->n_sources; i++) {
 		int err = *forward->sources[i].label ? begin(forward, &forward->sources[i]) : 0;
@@ -260,16 +267,28 @@ static void tell_linked(struct forward *forward)
 	*forward->said = '\0';
 }
 
+static void say_failure(struct forward *forward, const char *why)
+{
+	char text[300];
+
+	snprintf(text, sizeof(text), "%s: %s; asking the stream where to go on", forward->server.at,
+		 why);
+	say(forward, text);
+}
+
 static int link_server(struct forward *forward)
 {
-	int err = connect_stream(forward);
+	int err = connect_stream(forward), code;
 
 	if (!err && !resume_window(forward))
 		err = open_window(forward);
-	if (!err)
-		err = window_attach(forward->window, forward->connection, forward->stream.last);
 	if (err)
 		return err;
+	err = window_attach(forward->window, forward->connection, forward->stream.last);
+	if (err) {
+		say_failure(forward, window_failure(forward->window, &code));
+		return err;
+	}
 	forward->linked = true;
 	forward->linked_after = forward->stream.last;
 	if (!forward->waiting)
@@ -280,7 +299,6 @@ static int link_server(struct forward *forward)
 /* Ends the connection when nothing more can be stored over it. */
 static void check_window(struct forward *forward)
 {
-	char text[300];
 	const char *why;
 	int code;
 
@@ -292,11 +310,8 @@ static void check_window(struct forward *forward)
 		return;
 	window_settle(forward->window, source_stored);
 	/* Which of several it was, the stream tells. */
-	if (code != JSStreamWrongLastSequenceErr) {
-		snprintf(text, sizeof(text), "%s: %s; asking the stream where to go on",
-			 forward->server.at, why);
-		say(forward, text);
-	}
+	if (code != JSStreamWrongLastSequenceErr)
+		say_failure(forward, why);
 	unlink_server(forward);
 	if (code == JSStreamMessageExceedsMaximumErr)
 		drop_window(forward);
@@ -399,7 +414,7 @@ static int turn(struct forward *forward)
 	}
 	if (forward->linked)
 		check_window(forward);
-	if (forward->report_us && clock_us() - forward->reported_at >= forward->report_us)
+	if (!err && forward->report_us && clock_us() - forward->reported_at >= forward->report_us)
 		report(forward, clock_us());
 	return err;
 }
@@ -460,6 +475,11 @@ static int forward_run(struct forward *forward)
 	sigaddset(&signals, SIGINT);
 	sigaddset(&signals, SIGTERM);
 	fds[0] = (struct pollfd){ .fd = signalfd(-1, &signals, SFD_CLOEXEC), .events = POLLIN };
+	if (fds[0].fd < 0) {
+		complain("%s", strerror(errno));
+		free(fds);
+		return EXIT_OTHER;
+	}
 	fds[1] = (struct pollfd){ .fd = forward->wake, .events = POLLIN };
 	forward->reported_at = clock_us();
 	while (!err) {
@@ -474,8 +494,6 @@ static int forward_run(struct forward *forward)
 		drain(forward);
 	close(fds[0].fd);
 	free(fds);
-	if (err && err != -EAGAIN && err != -EINVAL)
-		complain("%s", coretap_strerror(err));
 	return err ? EXIT_OTHER : EXIT_DONE;
 }
 
@@ -492,8 +510,10 @@ static char *topic_name(const char *text)
 	if (length && text[length - 1] == '*')
 		length--;
 	if (asprintf(&name, "%.*s%s", (int)length, text,
-		     length && !memchr(text, '.', length) ? "." : "") < 0)
+		     length && !memchr(text, '.', length) ? "." : "") < 0) {
+		complain("out of memory");
 		return NULL;
+	}
 	return name;
 }
 
@@ -567,8 +587,8 @@ static bool take_option(struct arguments *arguments, int option, const char *val
 			complain("--topic: at most %d", MAX_TOPICS);
 			return false;
 		}
-		arguments->topics[source->n_topics++] = topic_name(value);
-		return true;
+		arguments->topics[source->n_topics] = topic_name(value);
+		return arguments->topics[source->n_topics] && ++source->n_topics;
 	case 'i':
 		return parse_duration("--status", value, &source->status_us);
 	case 'm':
@@ -596,8 +616,10 @@ static int open_sources(struct arguments *arguments)
 	if (!forward->n_sources && !add_source(arguments, CORETAP_DEFAULT_ADDRESS))
 		return EXIT_OTHER;
 	forward->sources = calloc(forward->n_sources, sizeof(*forward->sources));
-	if (!forward->sources)
+	if (!forward->sources) {
+		complain("out of memory");
 		return EXIT_OTHER;
+	}
 	for (size_t i = 0; arguments->sources && i < forward->n_sources; i++) {
 		struct source_options *options = &arguments->sources[i];
 		int err;
@@ -632,10 +654,10 @@ static int start(struct arguments *arguments)
 	sigemptyset(&signals);
 	sigaddset(&signals, SIGINT);
 	sigaddset(&signals, SIGTERM);
-	sigprocmask(SIG_BLOCK, &signals, NULL);
 	signal(SIGPIPE, SIG_IGN);
 	forward->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	if (forward->wake < 0 || getrandom(&id, sizeof(id), 0) != sizeof(id)) {
+	if (sigprocmask(SIG_BLOCK, &signals, NULL) || forward->wake < 0 ||
+	    getrandom(&id, sizeof(id), 0) != sizeof(id)) {
 		complain("%s", strerror(errno));
 		return EXIT_OTHER;
 	}
@@ -647,7 +669,8 @@ static int start(struct arguments *arguments)
 	if (!code)
 		code = forward_run(forward);
 	unlink_server(forward);
-	drop_window(forward);
+	if (forward->sources)
+		drop_window(forward);
 	for (size_t i = 0; forward->sources && i < forward->n_sources; i++)
 		source_close(&forward->sources[i]);
 	close(forward->wake);
@@ -683,8 +706,9 @@ static int run(const struct subcommand *self, int argc, char **argv)
 	while (!code && (option = getopt_long(argc, argv, "a:h", options, NULL)) != -1) {
 		if (option == 'h')
 			return print_help(self);
+		errno = 0;
 		if (option == '?' || !take_option(&arguments, option, optarg))
-			code = usage_error(self);
+			code = errno == ENOMEM ? EXIT_OTHER : usage_error(self);
 	}
 	if (!code && optind < argc) {
 		complain("%s: not an option", argv[optind]);

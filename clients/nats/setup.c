@@ -191,7 +191,12 @@ static bool add_node(struct setup *setup, const char *label)
 		complain("--node: at most %d", MAX_LIST);
 		return false;
 	}
-	return asprintf(&setup->subjects[setup->n_subjects++], SUBJECT_PREFIX "%s.>", label) > 0;
+	if (asprintf(&setup->subjects[setup->n_subjects], SUBJECT_PREFIX "%s.>", label) < 0) {
+		complain("out of memory");
+		return false;
+	}
+	setup->n_subjects++;
+	return true;
 }
 
 static bool parse_size(const char *what, const char *text, int64_t max, int64_t *size)
@@ -339,8 +344,9 @@ static int run(const struct subcommand *self, int argc, char **argv)
 	while (!code && (option = getopt_long(argc, argv, "h", options, NULL)) != -1) {
 		if (option == 'h')
 			return print_help(self);
+		errno = 0;
 		if (option == '?' || !take_option(&setup, option, optarg))
-			code = usage_error(self);
+			code = errno == ENOMEM ? EXIT_OTHER : usage_error(self);
 	}
 	if (!code && optind < argc) {
 		complain("%s: not an option", argv[optind]);

@@ -151,6 +151,18 @@ static void pack_uint(msgpack_packer *packer, const char *key, uint64_t number)
 	msgpack_pack_uint64(packer, number);
 }
 
+static int add_bytes(void *arg, const char *data, size_t length)
+{
+	struct draft *draft = arg;
+	size_t used = draft->message.length;
+
+	draft->message.length += length;
+	if (draft->message.length > sizeof(draft->body))
+		return -1;
+	memcpy(draft->body + used, data, length);
+	return 0;
+}
+
 /* A notice has no body of the bridge: one is made. Returns whether it fits. */
 static int draft_notice(struct source *source, const struct coretap_event *event,
 			struct draft *draft, const char *kind, uint64_t first, uint64_t last,
@@ -158,7 +170,6 @@ static int draft_notice(struct source *source, const struct coretap_event *event
 {
 	bool gap = !strcmp(kind, TOPIC_GAP);
 	uint64_t now = clock_us();
-	msgpack_sbuffer buffer;
 	msgpack_packer packer;
 	char topic[160];
 
@@ -170,8 +181,7 @@ static int draft_notice(struct source *source, const struct coretap_event *event
 		snprintf(draft->message.mark.topic, sizeof(draft->message.mark.topic), "%s",
 			 event->topic);
 	}
-	msgpack_sbuffer_init(&buffer);
-	msgpack_packer_init(&packer, &buffer, msgpack_sbuffer_write);
+	msgpack_packer_init(&packer, draft, add_bytes);
 	msgpack_pack_map(&packer, gap ? 9 : 5);
 	pack_uint(&packer, "v", WIRE_VERSION);
 	pack_text(&packer, "node", source->label);
@@ -184,10 +194,6 @@ static int draft_notice(struct source *source, const struct coretap_event *event
 		pack_uint(&packer, "last", last);
 		pack_text(&packer, "reason", reason);
 	}
-	draft->message.length = buffer.size;
-	if (buffer.size <= sizeof(draft->body))
-		memcpy(draft->body, buffer.data, buffer.size);
-	msgpack_sbuffer_destroy(&buffer);
 	draft->message.body = draft->body;
 	return draft->message.length <= sizeof(draft->body) ? 1 : -ENOMEM;
 }

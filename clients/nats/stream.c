@@ -100,20 +100,29 @@ static int take_status(struct position *position, natsMsg *msg, char reason[DECO
 	return 0;
 }
 
-static bool origin_socket(natsMsg *msg, enum socket_id *socket)
+/* Returns whether it is there, or -ENOMEM: headers are parsed when they are asked for. */
+static int get_header(natsMsg *msg, const char *name, const char **text)
+{
+	natsStatus status = natsMsgHeader_Get(msg, name, text);
+
+	return status == NATS_NO_MEMORY ? -ENOMEM : status == NATS_OK;
+}
+
+static int origin_socket(natsMsg *msg, enum socket_id *socket)
 {
 	const char *origin;
+	int got = get_header(msg, HEADER_ORIGIN, &origin);
 
-	if (natsMsgHeader_Get(msg, HEADER_ORIGIN, &origin) != NATS_OK)
-		return false;
+	if (got != 1)
+		return got;
 	for (int i = 0; i < N_SOCKETS; i++) {
 		size_t length = strlen(socket_name((enum socket_id)i));
 
 		*socket = (enum socket_id)i;
 		if (!strncmp(origin, socket_name(*socket), length) && origin[length] == ' ')
-			return true;
+			return 1;
 	}
-	return false;
+	return 0;
 }
 
 static int take_message(struct position *position, const char *topic, natsMsg *msg,
@@ -122,11 +131,11 @@ static int take_message(struct position *position, const char *topic, natsMsg *m
 	struct message_body message;
 	enum socket_id socket;
 	struct place *place;
+	int got = origin_socket(msg, &socket);
 
-	if (!origin_socket(msg, &socket) ||
-	    decode_message(natsMsg_GetData(msg), (size_t)natsMsg_GetDataLength(msg), NULL, &message,
-			   reason))
-		return 0;
+	if (got != 1 || decode_message(natsMsg_GetData(msg), (size_t)natsMsg_GetDataLength(msg),
+				       NULL, &message, reason))
+		return got == 1 ? 0 : got;
 	place = &position->sockets[socket];
 	if (!place_enter(place, message.run))
 		return 0;
@@ -151,10 +160,10 @@ static int take_gap(struct position *position, const char *topic, natsMsg *msg,
 	enum socket_id socket;
 	struct place *place;
 	struct item map;
+	int got = origin_socket(msg, &socket);
 
-	if (!origin_socket(msg, &socket) ||
-	    decode_check(body, (size_t)natsMsg_GetDataLength(msg), reason))
-		return 0;
+	if (got != 1 || decode_check(body, (size_t)natsMsg_GetDataLength(msg), reason))
+		return got == 1 ? 0 : got;
 	decode_item(body, &map);
 	if (map.kind != ITEM_MAP)
 		return 0;
@@ -171,17 +180,20 @@ static int take_other_status(struct stream *stream, struct position *position, n
 	const char *header;
 	uint64_t sequence;
 	natsMsg *other = NULL;
-	int err = 0;
+	jsErrCode code = 0;
+	natsStatus status;
+	int err = get_header(msg, HEADER_STATUS, &header);
 
-	if (natsMsgHeader_Get(msg, HEADER_STATUS, &header) != NATS_OK)
-		return 0;
-	sequence = strtoull(header, NULL, 10);
-	/* It may have aged out: then the messages alone must tell. */
-	if (sequence &&
-	    js_GetMsg(&other, stream->js, stream->name, sequence, NULL, NULL) == NATS_OK) {
-		err = take_status(position, other, reason);
-		natsMsg_Destroy(other);
-	}
+	sequence = err == 1 ? strtoull(header, NULL, 10) : 0;
+	if (!sequence)
+		return err == 1 ? 0 : err;
+	status = js_GetMsg(&other, stream->js, stream->name, sequence, NULL, &code);
+	if (code == JSNoMessageFoundErr)
+		return 0; /* it has aged out: then the messages alone must tell */
+	if (status != NATS_OK)
+		return fail(stream, status, code);
+	err = take_status(position, other, reason);
+	natsMsg_Destroy(other);
 	return err;
 }
 
@@ -234,6 +246,9 @@ int stream_position(struct stream *stream, const char *label, struct position *p
 		err = take_last(stream, subjects->List[i].Subject,
 				subjects->List[i].Subject + prefix, position);
 	jsStreamInfo_Destroy(info);
+	if (err == -ENOMEM)
+		snprintf(stream->reason, sizeof(stream->reason), "stream %s: out of memory",
+			 stream->name);
 	return err;
 }
 
@@ -250,18 +265,28 @@ int stream_ends(struct stream *stream, uint64_t *last)
 	return 0;
 }
 
-bool stream_has_other_writer(struct stream *stream, const char *writer)
+int stream_has_other_writer(struct stream *stream, const char *writer)
 {
 	natsMsg *msg = NULL;
 	const char *origin, *other = NULL;
-	bool found;
+	jsErrCode code = 0;
+	natsStatus status;
+	int found;
 
-	if (!stream->last ||
-	    js_GetMsg(&msg, stream->js, stream->name, stream->last, NULL, NULL) != NATS_OK)
-		return false;
-	if (natsMsgHeader_Get(msg, HEADER_ORIGIN, &origin) == NATS_OK)
+	if (!stream->last)
+		return 0;
+	status = js_GetMsg(&msg, stream->js, stream->name, stream->last, NULL, &code);
+	if (code == JSNoMessageFoundErr)
+		return 0;
+	if (status != NATS_OK)
+		return fail(stream, status, code);
+	found = get_header(msg, HEADER_ORIGIN, &origin);
+	if (found == 1)
 		other = strchr(origin, ' ');
-	found = !other || strcmp(other + 1, writer);
+	if (found >= 0)
+		found = !other || strcmp(other + 1, writer);
+	else
+		fail(stream, NATS_NO_MEMORY, 0);
 	natsMsg_Destroy(msg);
 	return found;
 }

@@ -39,7 +39,8 @@ int stream_position(struct stream *stream, const char *label, struct position *p
 /* Asks for the sequence that the stream ends with now. Returns 0, -EAGAIN or -ENOMEM. */
 int stream_ends(struct stream *stream, uint64_t *last);
 
-/* Whether the last message was published by somebody else. */
-bool stream_has_other_writer(struct stream *stream, const char *writer);
+/* Whether the last message was published by somebody else, or a negative errno value with
+ * stream->reason. */
+int stream_has_other_writer(struct stream *stream, const char *writer);
 
 #endif

@@ -66,8 +66,6 @@ static struct channel *find_channel(struct tail *tail, const char *node, size_t 
 
 static void show_notice(struct tail *tail, struct coretap_event *event)
 {
-	const char *line;
-
 	switch (event->kind) {
 	case CORETAP_GAP:
 	case CORETAP_LOST:
@@ -89,34 +87,29 @@ static void show_notice(struct tail *tail, struct coretap_event *event)
 	default:
 		return;
 	}
-	line = tail->out.json ? coretap_event_json(event, NULL) : NULL;
-	if (line)
-		puts(line);
+	if (tail->out.json)
+		output_json(&tail->out, event);
 }
 
 static void show(struct tail *tail, struct tracker *tracker)
 {
 	struct coretap_event event = { .json = &tail->json };
-	const char *line;
 
 	while (!tail->ended && tracker_next(tracker, &event)) {
 		if (event.kind != CORETAP_EVENT && event.kind != CORETAP_STATUS) {
 			show_notice(tail, &event);
 			continue;
 		}
-		if (!tail->out.json) {
+		if (tail->out.json)
+			output_json(&tail->out, &event);
+		else
 			output_event(&tail->out, &event);
-		} else {
-			line = coretap_event_json(&event, NULL);
-			if (line)
-				puts(line);
-		}
 		if (tail->count && !--tail->count)
 			tail->ended = true;
-		if (ferror(stdout)) {
+		if (ferror(stdout) && !tail->out.error)
 			tail->out.error = errno;
+		if (tail->out.error)
 			tail->ended = true;
-		}
 	}
 }
 
@@ -137,7 +130,8 @@ static bool take(struct tail *tail, natsMsg *msg)
 	if (!strncmp(topic, TOPIC_GAP, strlen(TOPIC_GAP)) ||
 	    !strncmp(topic, TOPIC_STALE, strlen(TOPIC_STALE)))
 		return true;
-	natsMsgHeader_Get(msg, HEADER_ORIGIN, &origin);
+	if (natsMsgHeader_Get(msg, HEADER_ORIGIN, &origin) == NATS_NO_MEMORY)
+		return false;
 	channel = find_channel(tail, subject, length,
 			       strncmp(origin, "high", 4) ? SOCKET_LOW : SOCKET_HIGH);
 	if (!channel)
@@ -197,6 +191,10 @@ static int follow(struct tail *tail, natsSubscription *subscription)
 	sigaddset(&signals, SIGINT);
 	sigaddset(&signals, SIGTERM);
 	fds[0].fd = signalfd(-1, &signals, SFD_CLOEXEC);
+	if (fds[0].fd < 0) {
+		complain("%s", strerror(errno));
+		return EXIT_OTHER;
+	}
 	while (!tail->ended) {
 		natsMsg *msg = NULL;
 		natsStatus status = natsSubscription_NextMsg(&msg, subscription, 0);
@@ -247,6 +245,8 @@ static int start(struct tail *tail)
 	jsOptions_Init(&options);
 	if (natsConnection_JetStream(&js, connection, &options) == NATS_OK)
 		code = subscribe(tail, js, &subscription);
+	else
+		complain("out of memory");
 	if (!code)
 		code = follow(tail, subscription);
 	natsSubscription_Destroy(subscription);
@@ -265,6 +265,7 @@ static bool add_topic(struct tail *tail, const char *text)
 
 	if (length && text[length - 1] == '*')
 		length--;
+	errno = 0;
 	if (tail->filter.n_names == MAX_TOPICS || length > 90 ||
 	    (length && !topic_valid(text, length))) {
 		complain("%s: not a topic; `coretap topics` lists them", text);
@@ -336,7 +337,7 @@ static int run(const struct subcommand *self, int argc, char **argv)
 		code = EXIT_OTHER;
 	for (int i = optind; !code && i < argc; i++)
 		if (!add_topic(&tail, argv[i]))
-			code = usage_error(self);
+			code = errno == ENOMEM ? EXIT_OTHER : usage_error(self);
 	output_open(&tail.out, shared.json, shared.text);
 	if (!code)
 		code = start(&tail);

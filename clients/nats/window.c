@@ -136,17 +136,21 @@ static void take_end(void *arg)
 static bool subscribe(struct window *window)
 {
 	char subject[128];
+	natsStatus status = natsInbox_Create(&window->inbox);
 
-	if (natsInbox_Create(&window->inbox) != NATS_OK)
-		return false;
-	snprintf(subject, sizeof(subject), "%s.*", window->inbox);
-	if (natsConnection_Subscribe(&window->acks, window->connection, subject, take_ack,
-				     window) != NATS_OK)
-		return false;
-	natsSubscription_SetPendingLimits(window->acks, -1, -1);
-	if (natsSubscription_SetOnCompleteCB(window->acks, take_end, window) == NATS_OK)
+	if (status == NATS_OK) {
+		snprintf(subject, sizeof(subject), "%s.*", window->inbox);
+		status = natsConnection_Subscribe(&window->acks, window->connection, subject,
+						  take_ack, window);
+	}
+	if (status == NATS_OK)
+		status = natsSubscription_SetPendingLimits(window->acks, -1, -1);
+	if (status == NATS_OK)
+		status = natsSubscription_SetOnCompleteCB(window->acks, take_end, window);
+	if (status == NATS_OK)
 		return true;
-	window->ended = true; /* the connection broke already */
+	window->ended = true; /* nobody would tell */
+	fail(window, 0, server_error(status, 0));
 	return false;
 }
 
@@ -269,7 +273,9 @@ int window_attach(struct window *window, natsConnection *connection, uint64_t la
 void window_detach(struct window *window)
 {
 	if (window->acks) {
-		natsSubscription_Unsubscribe(window->acks);
+		/* Then it ends with the connection. */
+		if (natsSubscription_Unsubscribe(window->acks) != NATS_OK)
+			natsConnection_Close(window->connection);
 		pthread_mutex_lock(&window->lock);
 		while (!window->ended)
 			pthread_cond_wait(&window->done, &window->lock);

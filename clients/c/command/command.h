@@ -66,14 +66,18 @@ int output_close(struct output *out);
 /* Switches to a colour, PLAIN switches back. Only where colours are welcome. */
 void output_colour(const struct output *out, enum colour colour);
 
+/* What was made in out->text. */
+void output_made(struct output *out);
+
 /* A value for people: texts escaped where needed, long bytes and arrays abridged. */
 void output_item(struct output *out, const struct item *value);
 
 /* A text for people, control characters escaped. */
 void output_text(struct output *out, const char *text, size_t length);
 
-/* An event as a line of text: time, topic, fields. */
+/* An event as a line of text: time, topic, fields; or of JSON. */
 void output_event(struct output *out, const struct coretap_event *event);
+void output_json(struct output *out, const struct coretap_event *event);
 
 /* 1234567 as 1,234,567. The text lives until the fourth call after this one. */
 const char *grouped(uint64_t number);

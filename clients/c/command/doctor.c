@@ -62,8 +62,7 @@ void doctor_tell(struct doctor *doctor, enum verdict verdict, const char *check,
 	else
 		json_raw(json, "null");
 	json_raw(json, "}\n");
-	if (!json->failed)
-		fwrite(json->data, 1, json->length, stdout);
+	output_made(&doctor->out);
 }
 
 bool doctor_read(const char *path, char *text, size_t size)

@@ -119,17 +119,10 @@ static bool handle(struct follow *follow, const struct coretap_event *event)
 	coretap_get_bool(event, "final", &final);
 	if (!final && !follow->early)
 		return false;
-	if (follow->out->json) {
-		const char *line = coretap_event_json(event, NULL);
-
-		if (line)
-			puts(line);
-		else
-			complain("block.evictions: event %llu not shown: out of memory",
-				 (unsigned long long)coretap_event_seq(event));
-	} else {
+	if (follow->out->json)
+		output_json(follow->out, event);
+	else
 		print_block(follow->out, event);
-	}
 	return true;
 }
 

@@ -243,12 +243,8 @@ static void tell_notice(struct follow *follow, const struct coretap_event *event
 	case CORETAP_STATUS:
 		break;
 	}
-	if (follow->out->json && !follow->quiet) {
-		const char *line = coretap_event_json(event, NULL);
-
-		if (line)
-			puts(line);
-	}
+	if (follow->out->json && !follow->quiet)
+		output_json(follow->out, event);
 }
 
 /* Returns whether the stream is to be followed further. */

@@ -75,6 +75,14 @@ void output_text(struct output *out, const char *text, size_t length)
 		fwrite(out->text.data, 1, out->text.length, stdout);
 }
 
+void output_made(struct output *out)
+{
+	if (out->text.failed)
+		out->error = ENOMEM;
+	else
+		fwrite(out->text.data, 1, out->text.length, stdout);
+}
+
 void output_item(struct output *out, const struct item *value)
 {
 	const uint32_t shown = 40;
@@ -101,8 +109,7 @@ void output_item(struct output *out, const struct item *value)
 	}
 	out->text.length = 0;
 	json_item(&out->text, value);
-	if (!out->text.failed)
-		fwrite(out->text.data, 1, out->text.length, stdout);
+	output_made(out);
 }
 
 const char *grouped(uint64_t number)
@@ -170,4 +177,14 @@ void output_event(struct output *out, const struct coretap_event *event)
 			output_item(out, &value);
 	}
 	putchar('\n');
+}
+
+void output_json(struct output *out, const struct coretap_event *event)
+{
+	const char *line = coretap_event_json(event, NULL);
+
+	if (line)
+		puts(line);
+	else
+		out->error = ENOMEM;
 }

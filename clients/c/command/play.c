@@ -98,10 +98,7 @@ static bool publish(struct play *play)
 		if (clock_us() < due || ++checked % 64 == 0)
 			if (!serve_until(play, due))
 				return false;
-		if (player_publish(play->player, socket)) {
-			complain("out of memory");
-			return false;
-		}
+		player_publish(play->player, socket);
 	}
 	return true;
 }
@@ -117,6 +114,10 @@ static int play_all(struct play *play)
 	sigaddset(&signals, SIGTERM);
 	sigprocmask(SIG_BLOCK, &signals, NULL);
 	play->stop_fd = signalfd(-1, &signals, SFD_CLOEXEC);
+	if (play->stop_fd < 0) {
+		complain("%s", strerror(errno));
+		return EXIT_OTHER;
+	}
 	err = player_open(&play->player, &play->list, (unsigned int)play->port);
 	if (err) {
 		complain("port %lu to %lu: %s", play->port, play->port + 2, strerror(-err));

@@ -41,12 +41,12 @@ int player_open(struct player **out, struct playlist *list, unsigned int port)
 			break;
 		}
 		player->sockets[i] = socket;
-		zmq_setsockopt(socket, ZMQ_LINGER, &linger, sizeof(linger));
-		zmq_setsockopt(socket, ZMQ_SNDHWM, replay ? &answers : &backlog, sizeof(int));
-		if (replay)
-			zmq_setsockopt(socket, ZMQ_MAXMSGSIZE, &max_request, sizeof(max_request));
 		snprintf(endpoint, sizeof(endpoint), "tcp://127.0.0.1:%u", port + i);
-		if (zmq_bind(socket, endpoint))
+		if (zmq_setsockopt(socket, ZMQ_LINGER, &linger, sizeof(linger)) ||
+		    zmq_setsockopt(socket, ZMQ_SNDHWM, replay ? &answers : &backlog, sizeof(int)) ||
+		    (replay &&
+		     zmq_setsockopt(socket, ZMQ_MAXMSGSIZE, &max_request, sizeof(max_request))) ||
+		    zmq_bind(socket, endpoint))
 			err = -errno;
 	}
 	if (err) {
@@ -62,20 +62,43 @@ void player_close(struct player *player)
 	for (int i = 0; i <= N_SOCKETS; i++)
 		if (player->sockets[i])
 			zmq_close(player->sockets[i]);
-	zmq_ctx_term(player->context);
+	while (zmq_ctx_term(player->context) && errno == EINTR)
+		;
 	free(player);
 }
 
-/* Half a message must not be sent, and without memory there is nothing to play with. */
-static void demand_whole(const msgpack_sbuffer *buffer)
+/* A signal must not divide a message. */
+static void send_part(void *socket, const void *data, size_t length, int flags)
 {
-	if (encode_whole(buffer))
+	while (zmq_send(socket, data, length, flags) < 0 && errno == EINTR)
+		;
+}
+
+static bool receive_part(zmq_msg_t *frame, void *socket, int flags)
+{
+	int got;
+
+	while ((got = zmq_msg_recv(frame, socket, flags)) < 0 && errno == EINTR)
+		;
+	return got >= 0;
+}
+
+static void pass_part(zmq_msg_t *frame, void *socket, int flags)
+{
+	while (zmq_msg_send(frame, socket, flags) < 0 && errno == EINTR)
+		;
+}
+
+/* Without memory there is nothing to play with. */
+static void demand(bool memory)
+{
+	if (memory)
 		return;
 	complain("out of memory");
 	exit(EXIT_OTHER);
 }
 
-int player_publish(struct player *player, enum socket_id socket)
+void player_publish(struct player *player, enum socket_id socket)
 {
 	struct playlist *list = player->list;
 	const struct played *played = &list->played[socket][list->n_played[socket]];
@@ -83,15 +106,13 @@ int player_publish(struct player *player, enum socket_id socket)
 	msgpack_sbuffer body;
 
 	playlist_encode(list, played, &body);
-	if (!body.data)
-		return -ENOMEM;
-	zmq_send(player->sockets[socket], topic->name, topic->length, ZMQ_SNDMORE);
-	zmq_send(player->sockets[socket], body.data, body.size, 0);
+	demand(body.data);
+	send_part(player->sockets[socket], topic->name, topic->length, ZMQ_SNDMORE);
+	send_part(player->sockets[socket], body.data, body.size, 0);
 	msgpack_sbuffer_destroy(&body);
 	topic->head = played->seq + played->lost + played->events - 1;
 	topic->lost += played->lost;
 	list->n_played[socket]++;
-	return 0;
 }
 
 /* Last position that was published, 0 = none. */
@@ -111,7 +132,8 @@ void player_status(struct player *player, const char *topic)
 	struct topic_status *topics = calloc(list->n_topics + 1, sizeof(*topics));
 	char(*names)[256] = calloc(list->n_topics + 1, sizeof(*names));
 
-	for (int id = 0; id < N_SOCKETS && topics && names; id++) {
+	demand(topics && names);
+	for (int id = 0; id < N_SOCKETS; id++) {
 		struct bridge_status status = { .node = list->label,
 						.run = list->run,
 						.socket = (enum socket_id)id,
@@ -137,9 +159,9 @@ void player_status(struct player *player, const char *topic)
 		}
 		msgpack_sbuffer_init(&body);
 		encode_status(&body, &status);
-		demand_whole(&body);
-		zmq_send(player->sockets[id], topic, strlen(topic), ZMQ_SNDMORE);
-		zmq_send(player->sockets[id], body.data, body.size, 0);
+		demand(encode_whole(&body));
+		send_part(player->sockets[id], topic, strlen(topic), ZMQ_SNDMORE);
+		send_part(player->sockets[id], body.data, body.size, 0);
 		msgpack_sbuffer_destroy(&body);
 	}
 	free(topics);
@@ -297,32 +319,22 @@ struct answer {
 	size_t n_parts, bytes;
 };
 
-static bool add_message(struct answer *answer, const struct playlist *list,
+static void add_message(struct answer *answer, const struct playlist *list,
 			const struct played *played)
 {
 	const struct played_topic *topic = &list->topics[played->topic];
 	zmq_msg_t *parts = realloc(answer->parts, (answer->n_parts + 2) * sizeof(*parts));
 	msgpack_sbuffer body;
 
-	if (!parts)
-		return false;
+	demand(parts);
 	answer->parts = parts;
 	playlist_encode(list, played, &body);
-	demand_whole(&body);
-	if (zmq_msg_init_size(&parts[answer->n_parts], topic->length)) {
-		msgpack_sbuffer_destroy(&body);
-		return false;
-	}
-	if (zmq_msg_init_size(&parts[answer->n_parts + 1], body.size)) {
-		zmq_msg_close(&parts[answer->n_parts]);
-		msgpack_sbuffer_destroy(&body);
-		return false;
-	}
+	demand(body.data && !zmq_msg_init_size(&parts[answer->n_parts], topic->length) &&
+	       !zmq_msg_init_size(&parts[answer->n_parts + 1], body.size));
 	memcpy(zmq_msg_data(&parts[answer->n_parts++]), topic->name, topic->length);
 	memcpy(zmq_msg_data(&parts[answer->n_parts++]), body.data, body.size);
 	answer->bytes += topic->length + body.size;
 	msgpack_sbuffer_destroy(&body);
-	return true;
 }
 
 static const char *answer_replay(const struct player *player, const struct request *request,
@@ -356,9 +368,11 @@ static const char *answer_replay(const struct player *player, const struct reque
 	for (; i < list->n_played[socket]; i++) {
 		const struct played *played = &list->played[socket][i];
 
-		if (wanted(&topics, &list->topics[played->topic]) &&
-		    (answer->bytes >= MAX_ANSWER || !add_message(answer, list, played)))
+		if (!wanted(&topics, &list->topics[played->topic]))
+			continue;
+		if (answer->bytes >= MAX_ANSWER)
 			break;
+		add_message(answer, list, played);
 	}
 	begin(&packer, &answer->header, request, 4);
 	pack_uint(&packer, "run", list->run);
@@ -420,14 +434,14 @@ static bool serve(struct player *player)
 	const char *error;
 
 	zmq_msg_init(&frame);
-	if (zmq_msg_recv(&frame, socket, ZMQ_DONTWAIT) < 0) {
+	if (!receive_part(&frame, socket, ZMQ_DONTWAIT)) {
 		zmq_msg_close(&frame);
 		return false;
 	}
 	/* The envelope goes back as it came. */
 	while (zmq_msg_more(&frame)) {
-		zmq_msg_send(&frame, socket, ZMQ_SNDMORE | ZMQ_DONTWAIT);
-		zmq_msg_recv(&frame, socket, 0);
+		pass_part(&frame, socket, ZMQ_SNDMORE | ZMQ_DONTWAIT);
+		receive_part(&frame, socket, 0);
 	}
 	msgpack_sbuffer_init(&answer.header);
 	error = make_answer(player, &request, &frame, &answer);
@@ -437,12 +451,12 @@ static bool serve(struct player *player)
 		begin(&packer, &answer.header, &request, 1);
 		pack_pair(&packer, "error", error);
 	}
-	demand_whole(&answer.header);
-	zmq_send(socket, answer.header.data, answer.header.size,
-		 ZMQ_DONTWAIT | (answer.n_parts ? ZMQ_SNDMORE : 0));
+	demand(encode_whole(&answer.header));
+	send_part(socket, answer.header.data, answer.header.size,
+		  ZMQ_DONTWAIT | (answer.n_parts ? ZMQ_SNDMORE : 0));
 	for (size_t i = 0; i < answer.n_parts; i++) {
-		zmq_msg_send(&answer.parts[i], socket,
-			     ZMQ_DONTWAIT | (i + 1 < answer.n_parts ? ZMQ_SNDMORE : 0));
+		pass_part(&answer.parts[i], socket,
+			  ZMQ_DONTWAIT | (i + 1 < answer.n_parts ? ZMQ_SNDMORE : 0));
 		zmq_msg_close(&answer.parts[i]);
 	}
 	free(answer.parts);

@@ -13,8 +13,8 @@ int player_open(struct player **player, struct playlist *list, unsigned int port
 /* Sends what waits, for at most a second, then closes. */
 void player_close(struct player *player);
 
-/* Publishes the next message of a socket. Returns 0 or -ENOMEM. */
-int player_publish(struct player *player, enum socket_id socket);
+/* Publishes the next message of a socket. Ends the program when there is no memory. */
+void player_publish(struct player *player, enum socket_id socket);
 
 /* bridge.status or bridge.stopping on both sockets. */
 void player_status(struct player *player, const char *topic);

@@ -176,8 +176,7 @@ static void print_tracepoint(struct report *report, const struct event_desc *eve
 	}
 	if (report->out.json) {
 		json_raw(json, "]}\n");
-		if (!json->failed)
-			fwrite(json->data, 1, json->length, stdout);
+		output_made(&report->out);
 	}
 }
 
@@ -210,8 +209,7 @@ static void print_head(struct report *report, const char *path)
 	json_raw(json, "\",\"unusable\":");
 	json_uint(json, probes->n_unusable);
 	json_raw(json, "}\n");
-	if (!json->failed)
-		fwrite(json->data, 1, json->length, stdout);
+	output_made(&report->out);
 }
 
 /* Returns how many tracepoints of the catalogue there are. */

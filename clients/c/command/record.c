@@ -92,7 +92,7 @@ static int run(const struct subcommand *self, int argc, char **argv)
 		.out = &out, .handle = handle, .idle = idle, .quiet = true, .arg = &job
 	};
 	uint64_t duration = 0;
-	int option, code;
+	int option, code, closed;
 
 	while ((option = getopt_long(argc, argv, "a:n:h", options, NULL)) != -1)
 		switch (option) {
@@ -121,8 +121,8 @@ static int run(const struct subcommand *self, int argc, char **argv)
 	if (!code)
 		code = record(&follow, &job, argv[optind]);
 	coretap_close(follow.tap);
-	output_close(&out);
-	return code;
+	closed = output_close(&out);
+	return code ? code : closed;
 }
 
 const struct subcommand command_record = {

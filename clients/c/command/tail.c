@@ -11,18 +11,10 @@
 
 static bool handle(struct follow *follow, const struct coretap_event *event)
 {
-	const char *line;
-
-	if (!follow->out->json) {
-		output_event(follow->out, event);
-		return true;
-	}
-	line = coretap_event_json(event, NULL);
-	if (line)
-		puts(line);
+	if (follow->out->json)
+		output_json(follow->out, event);
 	else
-		complain("%s: event %llu not shown: out of memory", event->topic,
-			 (unsigned long long)event->seq);
+		output_event(follow->out, event);
 	return true;
 }
 

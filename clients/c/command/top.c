@@ -634,7 +634,10 @@ static int loop(struct top *top, struct picture *picture, bool once)
 	sigaddset(&signals, SIGHUP);
 	sigprocmask(SIG_BLOCK, &signals, NULL);
 	fds[0] = (struct pollfd){ .fd = signalfd(-1, &signals, SFD_CLOEXEC), .events = POLLIN };
-	fds[1] = (struct pollfd){ .fd = coretap_fd(top->tap), .events = POLLIN };
+	err = fds[0].fd < 0 ? -errno : coretap_fd(top->tap);
+	if (err < 0)
+		return err;
+	fds[1] = (struct pollfd){ .fd = err, .events = POLLIN };
 	fds[2] = (struct pollfd){ .fd = once ? -1 : STDIN_FILENO, .events = POLLIN };
 	tick(top);
 	for (;;) {
@@ -650,7 +653,7 @@ static int loop(struct top *top, struct picture *picture, bool once)
 			break;
 		if (!once && !keys(top))
 			break;
-		more = fds[1].fd >= 0 && fds[1].revents;
+		more = fds[1].revents;
 		if (!once && !top->held && (ticked || !more))
 			show(top, picture);
 		if (poll(fds, 3, 250) < 0 && errno != EINTR)

@@ -121,6 +121,8 @@ static void add_reason(struct output *out, const struct coretap_event *event, ch
 		return;
 	out->text.length = 0;
 	json_text(&out->text, reason, length);
+	if (out->text.failed)
+		out->error = ENOMEM;
 	if (out->text.failed || out->text.length > size - 16)
 		return;
 	snprintf(details, size, ",\"reason\":%.*s", (int)out->text.length, out->text.data);

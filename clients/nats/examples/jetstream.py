@@ -112,9 +112,9 @@ class Connection:
         return Message(self, words[1], reply, headers, status, data)
 
     def request(self, subject, body=None, timeout=30):
-        """A question of JetStream's API that may be asked twice, and its answer. Nobody answers while
-        the servers elect a leader, so it is asked again. What else comes meanwhile is dropped: it
-        was not acknowledged, and comes again."""
+        """A question of JetStream's API that may be asked twice, and its answer. While the servers
+        elect a leader nobody answers, or with 503, so it is asked again. What else comes meanwhile is
+        dropped: it was not acknowledged, and comes again."""
         self.requests += 1
         reply = f"{self.inbox}.{self.requests}"
         deadline = time.monotonic() + timeout
@@ -128,6 +128,8 @@ class Connection:
                 if message.status:
                     raise OSError(f"{subject}: {message.status}")
                 answer = json.loads(message.data)
+                if answer.get("error", {}).get("code") == 503:
+                    continue
                 if "error" in answer:
                     raise OSError(f"{subject}: {answer['error']['description']}")
                 return answer
