@@ -22,8 +22,8 @@ import msgpack
 import zmq
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
-from harness import (FAKE_NODE, ROOT, SANITIZED, Bridge, FakeNode, Subscriber, TestCase, bpf_alive, bpf_ids,
-                     compile_inject, free_port, inject_env, library, main, need_root, tool, wait_until)
+from harness import (FAKE_NODE, ROOT, SANITIZED, TestCase, bpf_alive, bpf_ids, callers, compile_inject, free_port,
+                     inject_env, main, need_root, tool, wait_until)
 
 CHOSEN = os.environ.get("INJECT", "")
 SAMPLE_SECONDS = 20
@@ -513,24 +513,6 @@ class Injection(TestCase):
         run.go()
         return calls
 
-    def callers(self, offsets):
-        """The functions of ours that hold the call before each offset, inlined ones first."""
-        program = os.path.join(SANITIZED, "coretapd")
-        offsets = offsets or ["1"]
-        out = subprocess.run(["addr2line", "-f", "-i", "-a", "-e", program,
-                              *(hex(int(o, 16) - 1) for o in offsets)],
-                             capture_output=True, text=True, check=True).stdout
-        chains = []
-        for line in out.splitlines():
-            if line.startswith("0x"):
-                chains.append([])
-                function = True
-            else:
-                if function:
-                    chains[-1].append(line)
-                function = not function
-        return dict(zip(offsets, chains))
-
     def break_all(self, scenario, names):
         """Every call of a place, by whatever way it was reached, is like the others of it: the first
         three fail, and the last one."""
@@ -557,7 +539,7 @@ class Injection(TestCase):
 
         with concurrent.futures.ThreadPoolExecutor(WORKERS) as pool:
             outcomes = [o for o in pool.map(one, tasks) if o]
-        chains = self.callers(sorted({offset for o in outcomes if o[1] for offset in o[1].split()[1:]}))
+        chains = callers(os.path.join(SANITIZED, "coretapd"), sorted({offset for o in outcomes if o[1] for offset in o[1].split()[1:]}))
         problems, silent, ended, n = [], set(), 0, 0
         for task, failed, quiet, problem, code in outcomes:
             where = None
@@ -604,98 +586,6 @@ class Injection(TestCase):
 
     def test_guarded(self):
         self.run_scenario("guarded")
-
-
-class Commands(TestCase):
-    """The command and the library: the same result as ever, or an error that says why."""
-
-    def setUp(self):
-        need_root()
-        if "--coverage" in library():
-            self.skipTest("a coverage build: calls of libgcov would fail too")
-        directory = tempfile.TemporaryDirectory(prefix="coretap-inject-")
-        self.addCleanup(directory.cleanup)
-        self.directory = directory.name
-        self.shim = compile_inject(self.directory)
-        self.bridge = Bridge()
-        self.addCleanup(self.bridge.__exit__, None)
-        with Subscriber(self.bridge) as sub:
-            sub.wait_status()
-            with FakeNode("blocks", 1, 10, "--coins", "--wait") as node:
-                self.fired = node.finish()
-            wait_until(lambda: sub.of("node.exited"), what="node.exited")
-            self.events = [e for e in sub.events if e.topic.startswith("mempool.")]
-
-    def path(self, name):
-        return os.path.join(self.directory, name)
-
-    def run_command(self, what, args):
-        """Returns what failed, and what came of it. In args, {} is a new name."""
-        log = tempfile.NamedTemporaryFile(dir=self.directory)
-        fresh = log.name + ".out"
-        done = subprocess.run([tool("coretap"), *(a.format(fresh) for a in args)], capture_output=True, text=True,
-                              timeout=60, env={**os.environ, **inject_env(self.shim, INJECT=what, INJECT_LOG=log.name),
-                                               # with a thread of libzmq that is not done, it may not end
-                                               "ASAN_OPTIONS": "verify_asan_link_order=0:detect_leaks=0"})
-        made = None
-        if os.path.exists(fresh):
-            with open(fresh, "rb") as f:
-                made = f.read()
-        return log.read().decode().splitlines(), done.returncode, done.stdout, made, done.stderr
-
-    def break_command(self, name, *args):
-        if CHOSEN not in ("", "all", name):
-            self.skipTest("not chosen")
-        calls, *usual, said = self.run_command("all:0", args)
-        self.assertIn(usual[0], (0, 14), said)
-        places = {}
-        for line in calls:
-            _, kind, number, where = line.split(" ", 3)
-            places.setdefault((kind, where), []).append(number)
-        # What libelf cannot read of an executable is shown as what it has not.
-        tasks = [f"{kind}:{n}" for (kind, _), numbers in places.items() for n in {*numbers[:2], numbers[-1]}
-                 if kind != "elf"]
-        total = len(tasks)
-        random.Random(SEED).shuffle(tasks)
-        deadline = time.monotonic() + (1e9 if CHOSEN else 2)
-
-        def one(what):
-            if time.monotonic() > deadline:
-                return None
-            try:
-                return what, *self.run_command(what, args)
-            except subprocess.TimeoutExpired:
-                return what, [], None, "", None, "hangs"
-        with concurrent.futures.ThreadPoolExecutor(WORKERS) as pool:
-            outcomes = [o for o in pool.map(one, tasks) if o]
-        problems, ended = [], 0
-        for what, failed, code, out, made, err in outcomes:
-            ended += code != usual[0]
-            same = [code, out, made] == usual
-            if "Sanitizer" in err or "runtime error" in err or code is None or code < 0 or not (same or err):
-                problems.append(f"{what} {failed}: exit code {code}: {err[:2000]}")
-        print(f"# coretap {name}: {len(outcomes)} of {total} calls failed, {ended} ended it with an error",
-              file=sys.stderr, flush=True)
-        self.assertEqual(problems, [], "\n" + "\n".join(problems))
-
-    def test_tail(self):
-        self.break_command("tail", "tail", "mempool", "--since", "oldest", "--count", str(len(self.events)), "--json",
-                           "--address", f"tcp://127.0.0.1:{self.bridge.port}")
-
-    def test_record_and_play(self):
-        recording = ("--since", "oldest", "--count", str(len(self.events)), "--address",
-                     f"tcp://127.0.0.1:{self.bridge.port}")
-        subprocess.run([tool("coretap"), "record", self.path("recording"), "mempool", *recording], check=True)
-        self.break_command("record", "record", "{}", "mempool", *recording)
-        self.break_command("play", "play", self.path("recording"), "--fast", "--port", str(free_port()))
-
-    def test_watch(self):
-        confirmed = next(e for e in self.events if e.get("reason") == "block")
-        self.break_command("watch", "watch", confirmed["txid"].hex(), "--since", "oldest", "--json", "--address",
-                           f"tcp://127.0.0.1:{self.bridge.port}")
-
-    def test_probes(self):
-        self.break_command("probes", "probes", FAKE_NODE)
 
 
 if __name__ == "__main__":

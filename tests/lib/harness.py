@@ -152,6 +152,24 @@ def inject_env(shim, **variables):
             "UBSAN_OPTIONS": "log_path=stderr", **variables}
 
 
+def callers(program, offsets):
+    """The functions of ours that hold the call before each offset, inlined ones first."""
+    offsets = offsets or ["1"]
+    out = subprocess.run(["addr2line", "-f", "-i", "-a", "-e", program,
+                          *(hex(int(o, 16) - 1) for o in offsets)],
+                         capture_output=True, text=True, check=True).stdout
+    chains = []
+    for line in out.splitlines():
+        if line.startswith("0x"):
+            chains.append([])
+            function = True
+        else:
+            if function:
+                chains[-1].append(line)
+            function = not function
+    return dict(zip(offsets, chains))
+
+
 class Bridge:
     """A running coretapd. Its stderr is in .log().
     Small journals unless args say otherwise; keep leaves its directory for a successor."""

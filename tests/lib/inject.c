@@ -16,6 +16,9 @@
 #include <fcntl.h>
 #include <link.h>
 #include <lmdb.h>
+#if __has_include(<nats/nats.h>)
+#include <nats/nats.h>
+#endif
 #include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -33,6 +36,38 @@ enum manner {
 	ITS_NEGATIVE, /* returns -error, as libbpf does; errno says it too */
 };
 
+#ifdef NATS_VERSION_MAJOR
+#define NATS_FUNCTIONS(F)                                                     \
+	F(nats, natsOptions_Create, THE_ERROR, NATS_NO_MEMORY)                \
+	F(nats, natsOptions_SetURL, THE_ERROR, NATS_NO_MEMORY)                \
+	F(nats, natsOptions_SetAllowReconnect, THE_ERROR, NATS_INVALID_ARG)   \
+	F(nats, natsOptions_SetTimeout, THE_ERROR, NATS_INVALID_ARG)          \
+	F(nats, natsOptions_SetWriteDeadline, THE_ERROR, NATS_INVALID_ARG)    \
+	F(nats, natsOptions_SetPingInterval, THE_ERROR, NATS_INVALID_ARG)     \
+	F(nats, natsOptions_SetSendAsap, THE_ERROR, NATS_INVALID_ARG)         \
+	F(nats, natsOptions_SetName, THE_ERROR, NATS_NO_MEMORY)               \
+	F(nats, natsConnection_Connect, THE_ERROR, NATS_NO_SERVER)            \
+	F(nats, natsConnection_JetStream, THE_ERROR, NATS_NO_MEMORY)          \
+	F(nats, natsConnection_Subscribe, THE_ERROR, NATS_NO_MEMORY)          \
+	F(nats, natsConnection_PublishMsg, THE_ERROR, NATS_STALE_CONNECTION)  \
+	F(nats, natsInbox_Create, THE_ERROR, NATS_NO_MEMORY)                  \
+	F(nats, natsMsg_Create, THE_ERROR, NATS_NO_MEMORY)                    \
+	F(nats, natsMsgHeader_Get, THE_ERROR, NATS_NO_MEMORY)                 \
+	F(nats, natsMsgHeader_Set, THE_ERROR, NATS_NO_MEMORY)                 \
+	F(nats, natsSubscription_NextMsg, THE_ERROR, NATS_NO_MEMORY)          \
+	F(nats, natsSubscription_SetOnCompleteCB, THE_ERROR, NATS_NO_MEMORY)  \
+	F(nats, natsSubscription_SetPendingLimits, THE_ERROR, NATS_NO_MEMORY) \
+	F(nats, natsSubscription_Unsubscribe, THE_ERROR, NATS_NO_MEMORY)      \
+	F(nats, js_AddStream, THE_ERROR, NATS_STALE_CONNECTION)               \
+	F(nats, js_UpdateStream, THE_ERROR, NATS_STALE_CONNECTION)            \
+	F(nats, js_GetStreamInfo, THE_ERROR, NATS_STALE_CONNECTION)           \
+	F(nats, js_GetMsg, THE_ERROR, NATS_STALE_CONNECTION)                  \
+	F(nats, js_GetLastMsg, THE_ERROR, NATS_STALE_CONNECTION)              \
+	F(nats, js_SubscribeSync, THE_ERROR, NATS_STALE_CONNECTION)
+#else
+#define NATS_FUNCTIONS(F) /* then there is no coretap-nats either */
+#endif
+
 /* class, function, manner, error */
 #define FUNCTIONS(F)                                                \
 	F(alloc, malloc, NOTHING, ENOMEM)                           \
@@ -41,6 +76,7 @@ enum manner {
 	F(alloc, strdup, NOTHING, ENOMEM)                           \
 	F(alloc, strndup, NOTHING, ENOMEM)                          \
 	F(alloc, reallocarray, NOTHING, ENOMEM)                     \
+	F(alloc, asprintf, MINUS_ONE, ENOMEM)                       \
 	F(alloc, open_memstream, NOTHING, ENOMEM)                   \
 	F(lmdb, mdb_env_create, THE_ERROR, ENOMEM)                  \
 	F(lmdb, mdb_env_open, THE_ERROR, EACCES)                    \
@@ -148,6 +184,8 @@ enum manner {
 	F(loop, setsockopt, MINUS_ONE, ENOMEM)                      \
 	F(loop, sendto, MINUS_ONE, ECONNREFUSED)                    \
 	F(loop, gethostname, MINUS_ONE, EFAULT)                     \
+	F(loop, eventfd, MINUS_ONE, EMFILE)                         \
+	F(loop, getrandom, MINUS_ONE, EINTR)                        \
 	F(loop, getpwnam, NOTHING, EIO)                             \
 	F(loop, getpwuid, NOTHING, EIO)                             \
 	F(loop, getgrnam, NOTHING, EIO)                             \
@@ -164,7 +202,8 @@ enum manner {
 	F(http, MHD_run, NOTHING, EINVAL)                           \
 	F(http, MHD_get_timeout, NOTHING, EINVAL)                   \
 	F(yaml, yaml_parser_initialize, NOTHING, ENOMEM)            \
-	F(yaml, yaml_parser_load, NOTHING, ENOMEM)
+	F(yaml, yaml_parser_load, NOTHING, ENOMEM)                  \
+	NATS_FUNCTIONS(F)
 
 struct function {
 	const char *class, *name;

@@ -124,12 +124,12 @@ class Cluster:
 class Forwarder:
     """A running `coretap-nats forward`."""
 
-    def __init__(self, cluster, *bridges, args=(), sanitized=True, url=None):
+    def __init__(self, cluster, *bridges, args=(), sanitized=True, url=None, env=None):
         self.errors = tempfile.TemporaryFile()
         command = [tool("coretap-nats", sanitized), "forward", "--server", url or cluster.url, *map(str, args)]
         for bridge in bridges:
             command += ["--address", f"tcp://127.0.0.1:{bridge.port}"]
-        self.process = subprocess.Popen(command, stderr=self.errors)
+        self.process = subprocess.Popen(command, stderr=self.errors, env={**os.environ, **(env or {})})
 
     def log(self):
         return os.pread(self.errors.fileno(), 1 << 24, 0).decode(errors="replace")
