@@ -46,10 +46,10 @@ export class Position {
     const text = JSON.stringify({ version: 1, sockets: this.#sockets });
     if (text === this.#written) return;
     this.#written = text;
-    if (this.#fd < 0 || text.length > PAGE) {
-      this.#replace(Buffer.from(text.padEnd(PAGE), "latin1"));
+    if (this.#fd < 0 || Buffer.byteLength(text) > PAGE) {
+      this.#replace(Buffer.from(text.padEnd(PAGE)));
     } else {
-      this.#page.fill(" ", this.#page.latin1Write(text));
+      this.#page.fill(" ", this.#page.utf8Write(text));
       writeSync(this.#fd, this.#page, 0, PAGE, 0);
     }
   }
