@@ -249,9 +249,11 @@ static int start(struct tail *tail)
 		complain("out of memory");
 	if (!code)
 		code = follow(tail, subscription);
+	/* First, since messages still come for the subscription; it ends the thread that reads
+	 * them. */
+	natsConnection_Close(connection);
 	natsSubscription_Destroy(subscription);
 	jsCtx_Destroy(js);
-	natsConnection_Close(connection);
 	natsConnection_Destroy(connection);
 	nats_Close();
 	return code;

@@ -273,9 +273,9 @@ int window_attach(struct window *window, natsConnection *connection, uint64_t la
 void window_detach(struct window *window)
 {
 	if (window->acks) {
-		/* Then it ends with the connection. */
-		if (natsSubscription_Unsubscribe(window->acks) != NATS_OK)
-			natsConnection_Close(window->connection);
+		/* That ends the thread that reads messages for the subscription, and the
+		 * subscription. */
+		natsConnection_Close(window->connection);
 		pthread_mutex_lock(&window->lock);
 		while (!window->ended)
 			pthread_cond_wait(&window->done, &window->lock);

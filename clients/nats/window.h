@@ -58,8 +58,10 @@ void window_close(struct window *window);
 bool window_holds(const struct window *window, uint64_t last);
 
 /* Goes on over a connection, with a stream that ends with last, which the window must hold. Returns
- * 0, or -EAGAIN with window_failure. window_detach before the connection is closed. */
+ * 0, or -EAGAIN with window_failure. */
 int window_attach(struct window *window, natsConnection *connection, uint64_t last);
+
+/* Closes the connection, which is the caller's to destroy. */
 void window_detach(struct window *window);
 
 /* Whether another message may be published. */

@@ -409,6 +409,19 @@ class Nats(TestCase):
                 process.wait(30)  # perhaps before it minds the signal
                 process.stderr.close()
 
+    def test_tail_ends_in_the_middle(self):
+        """While more comes than is wanted: libnats hung, or crashed, where a subscription is destroyed meanwhile."""
+        cluster = self.enter(Cluster())
+        setup(cluster)
+        with Bridge() as bridge, FakeNode("burst", 20000, "--wait") as node:
+            with Forwarder(cluster, bridge):
+                wait_forwarded(cluster, bridge.name, node.finish(), 60)
+        for count in range(1, 21):
+            done = subprocess.run([tool("coretap-nats"), "tail", "--server", cluster.url, "--since", "oldest",
+                                   "--json", "--count", str(count), "mempool.removed"], capture_output=True, text=True, timeout=60)
+            self.assertEqual((done.returncode, done.stderr), (0, ""))
+            self.assertEqual([json.loads(line)["seq"] for line in done.stdout.splitlines()], list(range(1, count + 1)))
+
     def test_question_without_a_leader(self):
         """JetStream answers nothing while it has none: the example's client asks again."""
         cluster = self.enter(Cluster(3))
