@@ -64,6 +64,8 @@ ABSORBED = {
     ("syscall_126", "privilege_reaches"), ("stat", "privilege_reaches"), ("setsockopt", "listener_open"),
     # what a client has read is noticed later: it may have to ask again
     ("zmq_getsockopt", "reads_notice"),
+    # whether there are pins is asked in another way then, and if so, or if one is to be made, it is told
+    ("open", "pins_hold"),
     # a hint less
     ("stat", "process_namespace_is_own"), ("stat", "file_size"),
     # stderr is gone: there is nobody left to tell

@@ -248,9 +248,11 @@ def rules(data):
     stream = Stream("low", Filter(loaded.topics()), None)
     for topic, body in GOLDEN:
         for item in stream.take([topic.encode(), body]):
+            # Golden events share their position, so it is those of one event that must differ.
+            before = len(state.alerts)
             alerter.feed(item)
-    ids = [(webhook, json.loads(alert)["id"]) for webhook, alert in state.alerts]
-    assert len(ids) == len(set(ids)), ids
+            ids = [(webhook, json.loads(alert)["id"]) for webhook, alert in state.alerts[before:]]
+            assert len(ids) == len(set(ids)), ids
     state.close()
 
 
