@@ -317,7 +317,8 @@ static int prune(struct journal *j, MDB_txn *txn, enum socket_id id, size_t limi
 	}
 	if (cursor)
 		mdb_cursor_close(cursor);
-	return rc == MDB_NOTFOUND ? 0 : rc;
+	/* It has pages and nothing in them. */
+	return rc == MDB_NOTFOUND ? MDB_CORRUPTED : rc;
 }
 
 static size_t share(const struct journal *j, enum socket_id id, size_t tenths)
