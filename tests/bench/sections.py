@@ -51,7 +51,9 @@ def fire_under(tracer, probes, count, args, receive=False):
             attached = receiver.finish()
     if isinstance(attached, dict) and "received" in attached:
         attached["lost"] = max(attached["lost"], count - attached["received"])
-    fired["lost"] = attached.get("lost") if isinstance(attached, dict) else None
+    # An empty program collects nothing that could be lost.
+    collects = isinstance(attached, dict) and (receiver or "received" in attached)
+    fired["lost"] = attached["lost"] if collects else None
     return fired
 
 
