@@ -719,14 +719,12 @@ static int bounds(MDB_cursor *cursor, uint64_t run, uint64_t *first, uint64_t *l
 void journal_usage(struct journal *j, enum socket_id id, uint64_t *used, uint64_t *limit)
 {
 	MDB_txn *txn;
-	MDB_stat st;
 
 	*used = 0;
 	*limit = j->limit[id];
 	if (read_begin(j, &txn))
 		return;
-	if (!mdb_stat(txn, j->messages[id], &st))
-		*used = (st.ms_branch_pages + st.ms_leaf_pages + st.ms_overflow_pages) * j->page;
+	*used = live_bytes(j, txn, id);
 	mdb_txn_abort(txn);
 }
 

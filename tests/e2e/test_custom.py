@@ -10,7 +10,7 @@ import tempfile
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
-from harness import (FAKE_NODE, ROOT, Bridge, FakeNode, Subscriber, TestCase, bpf_alive,
+from harness import (FAKE_NODE, ROOT, Bridge, FakeNode, Subscriber, TestCase, bpf_alive, compile_text,
                      free_port, main, need_root, semaphores, tool, wait_until)
 from replay import CompleteSubscriber
 
@@ -162,16 +162,6 @@ def declare(directory, text, name="declared.yaml"):
     path = os.path.join(directory, name)
     with open(path, "w") as file:
         file.write(text)
-    return path
-
-
-def compile_text(directory, text, name, *flags, compiler="gcc"):
-    source = os.path.join(directory, name + (".cc" if compiler == "g++" else ".c"))
-    with open(source, "w") as file:
-        file.write(text)
-    path = os.path.join(directory, name)
-    subprocess.run([compiler, "-O2", "-fno-optimize-sibling-calls", *flags, source, "-o", path,
-                    "-lpthread"], check=True)
     return path
 
 

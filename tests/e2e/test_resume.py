@@ -12,7 +12,7 @@ import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
 from harness import (FAKE_NODE, ROOT, Bridge, FakeNode, TestCase, bpf_alive,
-                     free_port, main, need_root, semaphores, tool, wait_until)
+                     compile_text, free_port, main, need_root, semaphores, tool, wait_until)
 from replay import CompleteSubscriber
 
 PINS = "/sys/fs/bpf/coretap"
@@ -546,9 +546,7 @@ class Detaching(ResumeCase):
     def test_another_takes_the_root_of_pins_away(self):
         """As one does that ends and leaves nothing attached: between the making of the root and of what is in
         it. In a BPF file system of its own, where nobody else has pins."""
-        source, shim = (os.path.join(self.directory, name) for name in ("root.c", "root.so"))
-        with open(source, "w") as f:
-            f.write("""
+        shim = compile_text(self.directory, """
 #include <dlfcn.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -562,8 +560,7 @@ int mkdir(const char *path, mode_t mode)
 		gone = !rmdir("%s");
 	return real(path, mode);
 }
-""" % (PINS, len(PINS) + 1, PINS))
-        subprocess.run(["gcc", "-D_GNU_SOURCE", "-shared", "-fPIC", source, "-o", shim, "-ldl"], check=True)
+""" % (PINS, len(PINS) + 1, PINS), "root.so", "-D_GNU_SOURCE", "-shared", "-fPIC")
         bridge = self.start(prefix=("unshare", "--mount", "sh", "-c", "mount -t bpf bpf /sys/fs/bpf && "
                                     f'LD_PRELOAD={shim} ASAN_OPTIONS=verify_asan_link_order=0 exec "$0" "$@"'))
         self.assertTrue(os.listdir(f"/proc/{bridge.pid}/root{PINS}/{self.label}"))

@@ -20,8 +20,8 @@ import msgpack
 import zmq
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
-from harness import (FAKE_NODE, ROOT, Bridge, FakeNode, Subscriber, TestCase, bpf_alive, free_port, inject_env, main,
-                     need_node, need_root, not_under_tsan, tool, wait_until)
+from harness import (FAKE_NODE, ROOT, Bridge, FakeNode, Subscriber, TestCase, bpf_alive, compile_text, free_port, inject_env,
+                     main, need_node, need_root, not_under_tsan, tool, wait_until)
 
 TSAN = "its own thread keeps the user and the capabilities that coretapd gives up"
 PYTHON_CLIENT, JAVASCRIPT_CLIENT = (os.path.join(ROOT, "clients", name) for name in ("python", "js"))
@@ -450,9 +450,7 @@ class Doctor(Case):
         """What each lacks is named; below 5.15 coretapd does not even begin."""
         directory = tempfile.TemporaryDirectory(prefix="coretap-test-")  # a blank would part what is preloaded
         self.addCleanup(directory.cleanup)
-        source, shim = (os.path.join(directory.name, name) for name in ("uname.c", "uname.so"))
-        with open(source, "w") as f:
-            f.write("""
+        shim = compile_text(directory.name, """
 #include <stdlib.h>
 #include <string.h>
 #include <sys/utsname.h>
@@ -462,8 +460,7 @@ int uname(struct utsname *name)
 	strcpy(name->release, getenv("RELEASE"));
 	return 0;
 }
-""")
-        subprocess.run(["gcc", "-shared", "-fPIC", source, "-o", shim], check=True)
+""", "uname.so", "-shared", "-fPIC")
         for release, kernel, lacks, service in (
                 ("5.14.21", "fail", "cannot carry a cookie", "warn"), ("5.15.0-91-generic", "warn", "no sleepable uprobes", "warn"),
                 ("6.0.19", "warn", "no TAI clock", "warn"), ("6.1.0-13-amd64", "ok", "no uprobe_multi", "warn"),

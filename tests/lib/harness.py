@@ -152,6 +152,17 @@ def inject_env(shim, **variables):
             "UBSAN_OPTIONS": "log_path=stderr", **variables}
 
 
+def compile_text(directory, text, name, *flags, compiler="gcc"):
+    """A program, or with -shared and -fPIC a library to be preloaded."""
+    source = os.path.join(directory, name + (".cc" if compiler == "g++" else ".c"))
+    with open(source, "w") as file:
+        file.write(text)
+    path = os.path.join(directory, name)
+    subprocess.run([compiler, "-O2", "-fno-optimize-sibling-calls", *flags, source, "-o", path,
+                    "-lpthread"], check=True)
+    return path
+
+
 def callers(program, offsets):
     """The functions of ours that hold the call before each offset, inlined ones first."""
     offsets = offsets or ["1"]

@@ -57,7 +57,6 @@ enum manner {
 	F(nats, natsSubscription_NextMsg, THE_ERROR, NATS_NO_MEMORY)          \
 	F(nats, natsSubscription_SetOnCompleteCB, THE_ERROR, NATS_NO_MEMORY)  \
 	F(nats, natsSubscription_SetPendingLimits, THE_ERROR, NATS_NO_MEMORY) \
-	F(nats, natsSubscription_Unsubscribe, THE_ERROR, NATS_NO_MEMORY)      \
 	F(nats, js_AddStream, THE_ERROR, NATS_STALE_CONNECTION)               \
 	F(nats, js_UpdateStream, THE_ERROR, NATS_STALE_CONNECTION)            \
 	F(nats, js_GetStreamInfo, THE_ERROR, NATS_STALE_CONNECTION)           \
