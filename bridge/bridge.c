@@ -127,7 +127,7 @@ static int lock_take(struct bridge *b)
 }
 
 /* Greater than every earlier run of this label, though the clock may have gone back and the journal
- * may be gone: the lock file remembers the last one. */
+ * may be gone: the lock file remembers the last one. The journal may be another label's. */
 static uint64_t run_new(const struct bridge *b)
 {
 	uint64_t run = now_us(), last = 0;
@@ -139,6 +139,8 @@ static uint64_t run_new(const struct bridge *b)
 			    strerror(errno));
 	if (n > 0)
 		last = strtoull(text, NULL, 10);
+	if (b->journal && journal_last_run(b->journal) > last)
+		last = journal_last_run(b->journal);
 	if (run <= last)
 		run = last + 1;
 	n = snprintf(text, sizeof(text), "%lu\n", run);

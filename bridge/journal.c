@@ -21,8 +21,9 @@ struct journal {
 	MDB_env *env;
 	MDB_dbi messages[N_SOCKETS];
 	MDB_dbi meta, runs, evictions;
-	size_t limit[N_SOCKETS];	  /* live bytes */
-	uint64_t last_time_us[N_SOCKETS]; /* of the last event */
+	size_t limit[N_SOCKETS];       /* live bytes */
+	uint64_t last_run[N_SOCKETS];  /* of the last message */
+	uint64_t latest_us[N_SOCKETS]; /* of that run's events */
 	size_t page;
 	struct gathered gathered;
 	int lock; /* the directory, -1 = not open */
@@ -38,7 +39,7 @@ struct journal {
 
 /* In front of a chunk. Then head, topic, body, head … */
 struct chunk {
-	uint64_t time_us; /* of its last event, or of one before it; 0 = there was none */
+	uint64_t time_us; /* the latest of the run up to here, though clocks step back; 0 = none */
 	uint64_t end;	  /* position behind its last event */
 };
 
@@ -55,7 +56,7 @@ struct head {
 enum { META_STATE, META_REMEMBERED };
 
 /* Of what is in the file; another one is not read. */
-#define FORMAT "2"
+#define FORMAT "3"
 
 static int to_errno(int rc)
 {
@@ -70,15 +71,21 @@ static int to_errno(int rc)
 
 /* ---- opening ---- */
 
-static void files_remove(const char *directory)
+static void file_remove(const char *directory)
 {
-	static const char *const names[] = { "data.mdb", "lock.mdb" };
 	char path[4200];
 
-	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-		snprintf(path, sizeof(path), "%s/%s", directory, names[i]);
-		unlink(path);
-	}
+	snprintf(path, sizeof(path), "%s/data.mdb", directory);
+	unlink(path);
+}
+
+static off_t file_size(const char *directory)
+{
+	char path[4200];
+	struct stat st;
+
+	snprintf(path, sizeof(path), "%s/data.mdb", directory);
+	return stat(path, &st) ? 0 : st.st_size;
 }
 
 /* This boot and what this program writes. */
@@ -98,7 +105,8 @@ static int origin(char *id, size_t size)
 
 /* What another boot left may be anything after a power cut, and LMDB trusts what is in its pages: a
  * journal of another one, or of another format, is removed unopened. What it is of stands beside
- * it, in a link that leads nowhere: made in one step, and it takes no block. */
+ * it, in a link that leads nowhere: made in one step, and it takes no block. A file without it is
+ * somebody else's. */
 static int origin_check(const char *directory)
 {
 	char path[4200], id[64], written[64];
@@ -114,7 +122,9 @@ static int origin_check(const char *directory)
 	written[n > 0 ? n : 0] = '\0';
 	if (!strcmp(id, written))
 		return 0;
-	files_remove(directory);
+	if (n < 0 && file_size(directory))
+		return -EEXIST;
+	file_remove(directory);
 	if (n >= 0 && unlink(path))
 		return -errno;
 	return symlink(id, path) ? -errno : 0;
@@ -159,13 +169,14 @@ static int tables_open(struct journal *j)
 	return mdb_txn_commit(txn);
 }
 
-static off_t file_size(const char *directory)
+/* LMDB aborts where it finds its pages damaged, and would at each start. */
+static void damaged(MDB_env *env, const char *what)
 {
-	char path[4200];
-	struct stat st;
+	const struct journal *j = mdb_env_get_userctx(env);
 
-	snprintf(path, sizeof(path), "%s/data.mdb", directory);
-	return stat(path, &st) ? 0 : st.st_size;
+	log_error("journal %s: damaged, so it is removed and coretapd ends: %s", j->directory,
+		  what);
+	file_remove(j->directory);
 }
 
 /* A file of another size is taken as it is: LMDB makes it larger or smaller, but never smaller than
@@ -174,12 +185,17 @@ static int env_open(struct journal *j, size_t bytes)
 {
 	off_t before = file_size(j->directory);
 	MDB_envinfo info = { .me_mapsize = bytes };
+	MDB_stat stat = { 0 }; /* its page is not the system's where that is above 32 KiB */
 	int rc = mdb_env_create(&j->env);
 	int err;
 
 	if (rc)
 		return to_errno(rc);
-	rc = mdb_env_set_maxdbs(j->env, 8);
+	rc = mdb_env_set_userctx(j->env, j);
+	if (!rc)
+		rc = mdb_env_set_assert(j->env, damaged);
+	if (!rc)
+		rc = mdb_env_set_maxdbs(j->env, 8);
 	if (!rc)
 		rc = mdb_env_set_mapsize(j->env, bytes);
 	/* One thread, one process (the directory's lock): LMDB needs no lock of its own. */
@@ -188,9 +204,11 @@ static int env_open(struct journal *j, size_t bytes)
 				  0640);
 	if (!rc)
 		rc = mdb_env_info(j->env, &info);
+	if (!rc)
+		rc = mdb_env_stat(j->env, &stat);
 	err = to_errno(rc);
 	/* Torn: pages that it says it has are beyond its end. */
-	if (!err && before && (size_t)before < (info.me_last_pgno + 1) * j->page)
+	if (!err && before && (size_t)before < (info.me_last_pgno + 1) * stat.ms_psize)
 		err = -EIO;
 	if (!err)
 		err = preallocate(j->directory, info.me_mapsize);
@@ -238,28 +256,12 @@ static size_t sizes_total(const struct journal *j, const size_t bytes[N_SOCKETS]
 	return (bytes[SOCKET_LOW] + bytes[SOCKET_HIGH]) / j->page * j->page;
 }
 
-static int try_sizes(struct journal *j, const size_t bytes[N_SOCKETS])
-{
-	size_t total = sizes_total(j, bytes);
-	int err = origin_check(j->directory);
-
-	if (err)
-		return err;
-	err = env_open(j, total);
-	/* What cannot be read is made anew: it only ever served replay. */
-	if (err == -EIO || err == -EINVAL) {
-		log_warning("journal %s: cannot be read, so a new one is made", j->directory);
-		files_remove(j->directory);
-		err = env_open(j, total);
-	}
-	return err;
-}
-
 static struct chunk chunk_of(const MDB_val *value)
 {
-	struct chunk chunk;
+	struct chunk chunk = { 0 };
 
-	memcpy(&chunk, value->mv_data, sizeof(chunk));
+	if (value->mv_size >= sizeof(chunk))
+		memcpy(&chunk, value->mv_data, sizeof(chunk));
 	return chunk;
 }
 
@@ -278,8 +280,10 @@ static int last_times(struct journal *j)
 		if (rc)
 			break;
 		rc = pieces_back(cursor, MDB_LAST, &key, &value);
-		if (!rc)
-			j->last_time_us[id] = chunk_of(&value).time_us;
+		if (!rc) {
+			j->last_run[id] = be64toh(key.run);
+			j->latest_us[id] = chunk_of(&value).time_us;
+		}
 		mdb_cursor_close(cursor);
 	}
 	mdb_txn_abort(txn);
@@ -377,6 +381,40 @@ static int bounds_keep(struct journal *j)
 	return rc == MDB_MAP_FULL ? 0 : to_errno(rc);
 }
 
+static int take(struct journal *j, const size_t bytes[N_SOCKETS], unsigned int live_percent)
+{
+	int err = env_open(j, sizes_total(j, bytes));
+
+	if (!err)
+		err = to_errno(last_times(j));
+	for (enum socket_id id = 0; id < N_SOCKETS; id++)
+		j->limit[id] = bytes[id] / 100 * live_percent;
+	/* An earlier one may have held more. */
+	if (!err)
+		err = bounds_keep(j);
+	if (err && j->env) {
+		mdb_env_close(j->env);
+		j->env = NULL;
+	}
+	return err;
+}
+
+static int try_sizes(struct journal *j, const size_t bytes[N_SOCKETS], unsigned int live_percent)
+{
+	int err = origin_check(j->directory);
+
+	if (err)
+		return err;
+	err = take(j, bytes, live_percent);
+	/* What cannot be read is made anew: it only ever served replay. */
+	if (err == -EIO || err == -EINVAL) {
+		log_warning("journal %s: cannot be read, so a new one is made", j->directory);
+		file_remove(j->directory);
+		err = take(j, bytes, live_percent);
+	}
+	return err;
+}
+
 int journal_open(struct journal **journal, const char *directory, const size_t bytes[N_SOCKETS],
 		 unsigned int live_percent, bool *halved)
 {
@@ -405,7 +443,7 @@ int journal_open(struct journal **journal, const char *directory, const size_t b
 		/* One that was made smaller stays as it is, with all that it holds, though others
 		 * have taken of the room since. */
 		if (total <= available || total <= held)
-			err = try_sizes(j, sizes);
+			err = try_sizes(j, sizes, live_percent);
 		if (err != -ENOSPC)
 			break;
 		*halved = true;
@@ -414,21 +452,13 @@ int journal_open(struct journal **journal, const char *directory, const size_t b
 	}
 	/* It may have grown in vain. */
 	if (err == -ENOSPC)
-		files_remove(directory);
-	if (!err)
-		err = to_errno(last_times(j));
+		file_remove(directory);
 	if (err)
 		goto out;
 	if (*halved)
 		log_warning("journal %s: no room for the sizes asked for, made with %zu MiB for "
 			    "low and %zu MiB for high",
 			    directory, sizes[SOCKET_LOW] >> 20, sizes[SOCKET_HIGH] >> 20);
-	for (enum socket_id id = 0; id < N_SOCKETS; id++)
-		j->limit[id] = sizes[id] / 100 * live_percent;
-	/* An earlier one may have held more. */
-	err = bounds_keep(j);
-	if (err)
-		goto out;
 	if ((size_t)file_size(directory) > total)
 		log_info("journal %s: holds less from here on, but its file stays at %zu MiB; to "
 			 "give them back delete it while coretapd is stopped",
@@ -439,6 +469,10 @@ out:
 	if (err == -EBUSY)
 		log_error("journal %s: another coretapd uses it; each wants one of its own",
 			  directory);
+	else if (err == -EEXIST)
+		log_warning("journal %s: its data.mdb is not coretapd's: going on without one, so "
+			    "nothing can be replayed; choose another place with --journal",
+			    directory);
 	else
 		log_warning("journal %s: %s: going on without one, so nothing can be replayed; "
 			    "%schoose another place with --journal",
@@ -461,7 +495,7 @@ void journal_close(struct journal *j)
 
 void journal_discard(struct journal *j)
 {
-	files_remove(j->directory);
+	file_remove(j->directory);
 	journal_close(j);
 }
 
@@ -481,10 +515,13 @@ static int chunk_append(struct journal *j, MDB_txn *txn, enum socket_id id,
 			    .left = bytes };
 	int rc;
 
+	if (j->last_run[id] != entry->run)
+		j->latest_us[id] = 0;
+	j->last_run[id] = entry->run;
 	for (size_t i = first; i < end; i++)
-		if (messages[i].time_us)
-			j->last_time_us[id] = messages[i].time_us;
-	chunk.time_us = j->last_time_us[id];
+		if (messages[i].time_us > j->latest_us[id])
+			j->latest_us[id] = messages[i].time_us;
+	chunk.time_us = j->latest_us[id];
 	rc = pieces_put(&p, &chunk, sizeof(chunk));
 	for (size_t i = first; i < end && !rc; i++) {
 		const struct message *m = &messages[i];
@@ -584,8 +621,10 @@ int journal_write(struct journal *j, const struct journal_entry *entry)
 
 	for (size_t tenths = 10; tenths-- && rc == MDB_MAP_FULL;) {
 		rc = make_room(j, tenths);
-		if (!rc)
-			rc = entry_commit(j, entry, true);
+		/* What cannot go would have a hole behind it. */
+		if (rc)
+			return to_errno(rc);
+		rc = entry_commit(j, entry, true);
 	}
 	/* Nothing is held now, so history may begin after these. */
 	if (rc == MDB_MAP_FULL) {
@@ -656,7 +695,8 @@ out:
 	return rc == MDB_NOTFOUND ? 0 : to_errno(rc);
 }
 
-/* The message at *at of a chunk; *at moves on. False at the end. time_us may be NULL. */
+/* The message at *at of a chunk; *at moves on. False at the end, where *at is the chunk's size, or
+ * where no message can be. time_us may be NULL. */
 static bool chunk_next(const MDB_val *value, size_t *at, struct journal_message *message,
 		       uint64_t *time_us)
 {
@@ -668,6 +708,8 @@ static bool chunk_next(const MDB_val *value, size_t *at, struct journal_message 
 	if (*at + sizeof(head) > value->mv_size)
 		return false;
 	memcpy(&head, data + *at, sizeof(head));
+	if ((size_t)head.topic_len + head.body_len > value->mv_size - *at - sizeof(head))
+		return false;
 	*at += sizeof(head);
 	*message = (struct journal_message){
 		.topic = (const char *)data + *at,
@@ -711,6 +753,8 @@ static int bounds(MDB_cursor *cursor, uint64_t run, uint64_t *first, uint64_t *l
 		return rc;
 	*first = be64toh(key.n);
 	rc = seek_last(cursor, run, &key, &value);
+	if (!rc && chunk_of(&value).end < be64toh(key.n))
+		rc = MDB_CORRUPTED;
 	if (!rc)
 		*last = chunk_of(&value).end - 1;
 	return rc;
@@ -751,25 +795,27 @@ static int runs_prune(struct journal *j, MDB_txn *txn)
 	return rc == MDB_NOTFOUND ? 0 : rc;
 }
 
-int journal_run(struct journal *j, uint64_t run, bool ended, const void *heads, size_t len)
+int journal_run(struct journal *j, uint64_t run, const void *heads, size_t len)
 {
-	struct pieces p = { .table = j->runs, .key = key_make(run, 0, 0), .left = 1 + len };
-	uint8_t is_ended = ended;
-	int rc = mdb_txn_begin(j->env, NULL, 0, &p.txn);
+	MDB_txn *txn;
+	int rc = mdb_txn_begin(j->env, NULL, 0, &txn);
 
 	if (rc)
 		return to_errno(rc);
-	rc = runs_prune(j, p.txn);
+	rc = runs_prune(j, txn);
 	if (!rc)
-		rc = pieces_put(&p, &is_ended, 1);
+		rc = pieces_replace(txn, j->runs, key_make(run, 0, 0), heads, len);
 	if (!rc)
-		rc = pieces_put(&p, heads, len);
-	if (!rc)
-		rc = pieces_end(&p);
-	if (!rc)
-		return to_errno(mdb_txn_commit(p.txn));
-	mdb_txn_abort(p.txn);
+		return to_errno(mdb_txn_commit(txn));
+	mdb_txn_abort(txn);
 	return to_errno(rc);
+}
+
+uint64_t journal_last_run(const struct journal *j)
+{
+	uint64_t low = j->last_run[SOCKET_LOW], high = j->last_run[SOCKET_HIGH];
+
+	return low > high ? low : high;
 }
 
 int journal_bounds(struct journal *j, enum socket_id id, uint64_t run, uint64_t *first,
@@ -802,23 +848,20 @@ static uint64_t since_in_chunk(const MDB_val *value, uint64_t time_us)
 	return m.n;
 }
 
-/* Events of one run are in time order but for a few microseconds between threads. */
+/* Chunks of one run are in the order of their times. */
 static int since_in_run(struct journal *j, MDB_cursor *cursor, uint64_t run, uint64_t time_us,
 			uint64_t *n)
 {
-	uint64_t low, high;
+	uint64_t low = 0, high;
 	struct key key;
 	MDB_val value;
-	int rc = bounds(cursor, run, &low, &high);
+	int rc = seek_last(cursor, run, &key, &value);
 
-	if (rc)
-		return rc;
-	rc = seek_last(cursor, run, &key, &value);
 	if (rc)
 		return rc;
 	if (chunk_of(&value).time_us < time_us)
 		return MDB_NOTFOUND;
-	/* The first chunk whose last event is late enough begins in [low, high]. */
+	/* The first chunk with an event that is late enough begins in [low, high]. */
 	high = be64toh(key.n);
 	while (low < high) {
 		uint64_t middle = low + (high - low) / 2;
@@ -889,6 +932,7 @@ int journal_read(struct journal *j, enum socket_id id, uint64_t run, uint64_t n,
 		 bool (*found)(void *arg, const struct journal_message *message), void *arg)
 {
 	MDB_cursor *cursor;
+	uint64_t next = 0;
 	struct key key;
 	bool go_on = true;
 	MDB_val value;
@@ -910,10 +954,19 @@ int journal_read(struct journal *j, enum socket_id id, uint64_t run, uint64_t n,
 		struct journal_message message;
 		size_t at = 0;
 
-		rc = pieces_gather(&j->gathered, cursor, &value);
-		while (!rc && go_on && chunk_next(&value, &at, &message, NULL))
-			if (message.n >= n || message.n + message.events > n)
+		/* What does not follow on what was before is damaged. */
+		rc = next && be64toh(key.n) != next ? MDB_CORRUPTED
+						    : pieces_gather(&j->gathered, cursor, &value);
+		next = be64toh(key.n);
+		while (!rc && go_on && chunk_next(&value, &at, &message, NULL)) {
+			if (message.n != next)
+				rc = MDB_CORRUPTED;
+			else if (message.n >= n || message.n + message.events > n)
 				go_on = found(arg, &message);
+			next = message.n + message.events;
+		}
+		if (!rc && go_on && (at != value.mv_size || next != chunk_of(&value).end))
+			rc = MDB_CORRUPTED;
 		if (!rc)
 			rc = pieces_step(cursor, MDB_NEXT, &key, &value);
 	}
@@ -956,10 +1009,9 @@ static int run_info(struct journal *j, MDB_txn *txn, MDB_cursor *cursors[N_SOCKE
 			info->first[id] = info->last[id] = 0;
 	}
 	rc = pieces_get(&j->gathered, txn, j->runs, key_make(info->run, 0, 0), &value);
-	if (!rc && value.mv_size > 1) {
-		info->ended = *(const uint8_t *)value.mv_data;
-		info->heads = (const uint8_t *)value.mv_data + 1;
-		info->heads_len = value.mv_size - 1;
+	if (!rc) {
+		info->heads = value.mv_data;
+		info->heads_len = value.mv_size;
 	}
 	return rc == MDB_NOTFOUND ? 0 : rc;
 }

@@ -3,7 +3,9 @@
  *
  * The journal survives kill -9 of the bridge, not the machine's power: nothing is synced, and a
  * journal of another boot is deleted unread. Its file is preallocated (a full disk would kill the
- * process through the memory map), its content bounded for each socket, oldest out first. */
+ * process through the memory map), its content bounded for each socket, oldest out first.
+ * Damage that shows in pages, lengths or the order of messages is noticed before it is served; a
+ * changed byte within a message is not. */
 #ifndef CORETAP_JOURNAL_H
 #define CORETAP_JOURNAL_H
 
@@ -53,15 +55,18 @@ int journal_restore(struct journal *journal, struct evictions *evictions);
 
 /* ---- reading ---- */
 
-/* Remembers the last numbers of a run's topics for those who ask for its tail: heads is a msgpack
- * map. Called with ended = true when another run takes over. */
-int journal_run(struct journal *journal, uint64_t run, bool ended, const void *heads, size_t len);
+/* Remembers the last numbers of a run's topics for those who ask for its tail, when another run
+ * takes over: heads is a msgpack map. */
+int journal_run(struct journal *journal, uint64_t run, const void *heads, size_t len);
+
+/* The run of the last message that is held, or was since journal_open(); 0 = none. A new one must
+ * be greater. */
+uint64_t journal_last_run(const struct journal *journal);
 
 /* Calls found for each run that has messages, oldest first. first and last are positions, 0 = none.
  */
 struct journal_run_info {
 	uint64_t run;
-	bool ended;
 	uint64_t first[N_SOCKETS], last[N_SOCKETS];
 	const void *heads; /* msgpack map of topics to numbers, as journal_run was told; NULL =
 			      unknown */

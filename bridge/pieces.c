@@ -61,23 +61,29 @@ int pieces_replace(MDB_txn *txn, MDB_dbi table, struct key key, const void *data
 	return rc ? rc : pieces_end(&p);
 }
 
+/* LMDB trusts its pages; what comes out of a damaged one is not trusted here. */
+static int found_take(int rc, const MDB_val *k, struct key *found, const MDB_val *value)
+{
+	if (rc)
+		return rc;
+	if (k->mv_size != sizeof(*found) || !value->mv_size || value->mv_size > PIECE_BYTES)
+		return MDB_CORRUPTED;
+	memcpy(found, k->mv_data, sizeof(*found));
+	return 0;
+}
+
 int pieces_step(MDB_cursor *cursor, MDB_cursor_op op, struct key *found, MDB_val *value)
 {
 	MDB_val k;
-	int rc = mdb_cursor_get(cursor, &k, value, op);
 
-	if (!rc)
-		memcpy(found, k.mv_data, sizeof(*found));
-	return rc;
+	return found_take(mdb_cursor_get(cursor, &k, value, op), &k, found, value);
 }
 
 int pieces_seek(MDB_cursor *cursor, struct key key, struct key *found, MDB_val *value)
 {
 	MDB_val k = { sizeof(key), &key };
-	int rc = mdb_cursor_get(cursor, &k, value, MDB_SET_RANGE);
+	int rc = found_take(mdb_cursor_get(cursor, &k, value, MDB_SET_RANGE), &k, found, value);
 
-	if (!rc)
-		memcpy(found, k.mv_data, sizeof(*found));
 	while (!rc && found->piece)
 		rc = pieces_step(cursor, MDB_NEXT, found, value);
 	return rc;
@@ -101,6 +107,7 @@ int pieces_back(MDB_cursor *cursor, MDB_cursor_op op, struct key *found, MDB_val
 int pieces_gather(struct gathered *gathered, MDB_cursor *cursor, MDB_val *value)
 {
 	size_t size = 0;
+	uint32_t n = 0;
 	struct key key;
 	MDB_val piece = *value;
 	int rc;
@@ -121,6 +128,8 @@ int pieces_gather(struct gathered *gathered, MDB_cursor *cursor, MDB_val *value)
 		memcpy(gathered->bytes + size, piece.mv_data, piece.mv_size);
 		size += piece.mv_size;
 		rc = pieces_step(cursor, MDB_NEXT, &key, &piece);
+		if (!rc && key.piece && be32toh(key.piece) != ++n)
+			return MDB_CORRUPTED;
 	} while (!rc && key.piece);
 	/* At the end of the table the cursor stays on the last piece. */
 	if (!rc)

@@ -132,8 +132,8 @@ static void state_fill(const struct bridge *b, struct saved_state *s)
 void state_give_up(struct bridge *b, int err)
 {
 	log_error("journal: %s: given up, so nothing can be replayed from here on; restart "
-		  "coretapd when there is room",
-		  strerror(-err));
+		  "coretapd%s",
+		  strerror(-err), err == -ENOSPC ? " when there is room" : " for a new one");
 	journal_discard(b->journal);
 	b->journal = NULL;
 	b->journal_failed = true;
@@ -366,7 +366,7 @@ int state_end_run(struct bridge *b)
 			pack_heads(&heads, b, s->next_seq);
 		if (!encode_whole(&heads))
 			log_out_of_memory();
-		err = journal_run(b->journal, s->run, true, heads.data ? heads.data : "\x80",
+		err = journal_run(b->journal, s->run, heads.data ? heads.data : "\x80",
 				  heads.data ? heads.size : 1);
 		msgpack_sbuffer_destroy(&heads);
 	}

@@ -103,7 +103,8 @@ uint64_t stream_event(struct stream *s, unsigned int topic, const struct event_d
 			log_out_of_memory();
 	}
 	s->open_events++;
-	s->open_time_us = time_us;
+	if (time_us > s->open_time_us)
+		s->open_time_us = time_us;
 	s->next_seq[topic]++;
 	return s->next_n++;
 }

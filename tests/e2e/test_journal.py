@@ -310,6 +310,24 @@ class Content(JournalCase):
             with self.assertRaisesRegex(Refused, "not held"):
                 self.replay().ask(op="replay", socket="low", run=max(ended), after=0)
 
+    def test_another_label_whose_clock_was_ahead(self):
+        """A run is greater than every one that the journal has, whoever wrote it."""
+        ahead = 2 ** 52
+        os.makedirs(f"/run/coretap/{self.label}", exist_ok=True)
+        with open(f"/run/coretap/{self.label}/lock", "w") as f:
+            f.write(f"{ahead}\n")
+        self.assertEqual(self.fill(), ahead + 1)
+        self.label += "-other"
+        self.addCleanup(shutil.rmtree, f"/run/coretap/{self.label}", ignore_errors=True)
+        with self.start() as bridge:
+            sub = self.subscribe(bridge)
+            self.burst(sub, 1000)
+            self.assertEqual(sub.runs, [ahead + 2])
+            wait_until(lambda: sub.count.get("node.exited"), 5, "the end")
+            replay = self.replay()
+            self.assertEqual(self.held(replay, ahead + 1), list(range(1, EVENTS + 3)))
+            self.assertEqual(self.held(replay, ahead + 2), list(range(1, 1003)))
+
     def test_a_subscriber_that_was_away_gets_the_old_runs(self):
         """From a saved position, through two runs that came and went meanwhile."""
         got = []

@@ -54,7 +54,7 @@ static void journal_fill(uint64_t run, bool ended)
 	MUST(!journal_write(bridge.journal, &entry));
 	msgpack_sbuffer_init(&heads);
 	state_pack_heads(&bridge, &heads);
-	MUST(!journal_run(bridge.journal, run, ended, heads.data, heads.size));
+	MUST(!journal_run(bridge.journal, run, heads.data, heads.size));
 	msgpack_sbuffer_destroy(&heads);
 	for (enum socket_id id = 0; id < N_SOCKETS; id++) {
 		stream_clear(&bridge.streams[id]);

@@ -80,6 +80,7 @@ enum manner {
 	F(lmdb, mdb_env_create, THE_ERROR, ENOMEM)                  \
 	F(lmdb, mdb_env_open, THE_ERROR, EACCES)                    \
 	F(lmdb, mdb_env_info, THE_ERROR, EINVAL)                    \
+	F(lmdb, mdb_env_stat, THE_ERROR, EINVAL)                    \
 	F(lmdb, mdb_env_set_mapsize, THE_ERROR, EINVAL)             \
 	F(lmdb, mdb_env_set_maxdbs, THE_ERROR, EINVAL)              \
 	F(lmdb, mdb_txn_begin, THE_ERROR, ENOMEM)                   \
