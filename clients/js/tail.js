@@ -61,12 +61,18 @@ function inWords(event) {
   return `${event.time.toISOString().slice(11, 23)} ${event.topic.padEnd(26)} ${fields.join(" ")}`;
 }
 
+function fail(text) {
+  process.stderr.write(`coretap: ${text}\n`);
+  process.exit(1);
+}
+
 let pending = "";
 
 async function flush() {
   const text = pending;
   pending = "";
-  if (text && !process.stdout.write(text)) await new Promise((resolve) => process.stdout.once("drain", resolve));
+  // Where that fails it is told below, and this never comes back.
+  if (text) await new Promise((resolve) => process.stdout.write(text, (error) => error || resolve()));
 }
 
 async function main() {
@@ -90,7 +96,10 @@ async function main() {
       process.stderr.write(`coretap: ${name}: no topic of Bitcoin Core's: nothing comes unless coretapd declares it\n`);
   const stop = () => tap.close();
   process.on("SIGINT", stop).on("SIGTERM", stop);
-  process.stdout.on("error", () => process.exit(0)); // whoever read has gone
+  process.stdout.on("error", (error) => {
+    if (error.code === "EPIPE") process.exit(0); // whoever read has gone
+    fail(`standard output: ${error.message}`);
+  });
 
   while (left > 0) {
     let item = tap.take();
@@ -112,4 +121,4 @@ async function main() {
   tap.close();
 }
 
-await main();
+await main().catch((error) => fail(error.path || !error.code ? error.message : `--position: ${error.message}`));

@@ -1,6 +1,7 @@
 """The JavaScript client itself: its own tests, its package, and what it shares with the Python client.
 
 That it prints the same lines as the others is in test_conformance.py."""
+import itertools
 import json
 import os
 import re
@@ -115,6 +116,34 @@ class JavaScript(TestCase):
                                   timeout=80)
             self.assertEqual(done.returncode, code, (arguments, done.stderr))
             self.assertEqual(done.stderr.count("\n"), 1 if code else 0, done.stderr)
+
+    def test_what_cannot_be_written(self):
+        """Output or position: one line says so, and no event counts as taken."""
+        with Publisher(free_port()) as publisher, tempfile.TemporaryDirectory() as directory:
+            output, sent = os.path.join(directory, "lines"), 0
+
+            def status():
+                publisher.status("low", "bridge.status", {"n": sent, "heads": {"mempool.added": sent}})
+            for client, (out, position, error) in itertools.product(TAIL, (
+                    ("/dev/full", "p", "^coretap: standard output: .*\n$"), (output, "p", "^$"),
+                    (output, "none/p", "^coretap: .*none/p.*\n$"))):
+                with open(out, "w") as file, subprocess.Popen(
+                        [*TAIL[client], "mempool.added", "--json", "--count", "3", "--address",
+                         f"tcp://127.0.0.1:{publisher.port}", "--position", os.path.join(directory, f"{position}-{client}")],
+                        stdout=file, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT) as tail:
+                    publisher.wait_client(["low"])
+                    status()
+                    if out != output:
+                        for _ in range(3):
+                            sent += 1
+                            publisher.step({"send": "mempool.added", "seq": sent, "n": sent, "events": 1})
+                    said = tail.communicate(timeout=40)[1]
+                self.assertRegex(said, error)
+                self.assertEqual(tail.returncode, 0 if error == "^$" else 1)
+                if error == "^$":
+                    with open(output) as lines:
+                        self.assertEqual([json.loads(line)["seq"] for line in lines], [sent - 2, sent - 1, sent])
+                wait_until(lambda: publisher.used() == [], 10, "the end of the subscriptions")
 
     def test_a_position_of_the_other_client(self):
         """Both go on where the other one was, killed or not, without repeating or missing an event."""

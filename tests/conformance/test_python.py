@@ -178,7 +178,7 @@ class Scripted(TestCase):
                     coretap.subscribe(position=path)
 
     def test_position_with_many_topics(self):
-        """More than fits in a page: written by a new file then."""
+        """More than fits in a page: written by a new file then, also when it is less again."""
         publisher = self.publisher()
         with tempfile.TemporaryDirectory() as d:
             stream = self.subscribe(publisher, "custom.", position=f"{d}/p", used=("low", "high"))
@@ -187,10 +187,56 @@ class Scripted(TestCase):
                 publisher.step({"send": topic, "seq": 1, "n": n, "events": [{"time_us": n}]})
             collect(stream, lambda e: e.n == 300)
             stream.commit()
+
+            def saved():
+                with open(f"{d}/p") as file:
+                    node = json.loads(file.read())["sockets"]["low"]["conform"]
+                return node["n"], len(node["topics"])
+            self.assertEqual(saved(), (300, 300))
+            publisher.step({"run": RUN + 10})
+            publisher.step({"send": topics[0], "seq": 1, "n": 1, "events": [{"time_us": 1}], "run": RUN + 10})
+            collect(stream, lambda e: e.run == RUN + 10 and e.kind == "event")
+            stream.commit()
             stream.close()
-            with open(f"{d}/p") as file:
-                saved = json.loads(file.read())["sockets"]["low"]["conform"]
-            self.assertEqual((saved["n"], len(saved["topics"])), (300, 300))
+            self.assertEqual(saved(), (1, 1))
+
+    def test_position_that_cannot_be_written(self):
+        """It is told, and costs no event."""
+        publisher = self.publisher()
+        with tempfile.TemporaryDirectory() as d:
+            stream = self.subscribe(publisher, position=f"{d}/later/p")
+            self.send(publisher, 1, 3)
+            for _ in ("the status", "the first event"):
+                with self.assertRaisesRegex(FileNotFoundError, "later/p"):
+                    stream.next(5)
+            os.mkdir(f"{d}/later")
+            self.assertEqual([stream.next(5).seq for _ in range(3)], [1, 2, 3])
+            stream.commit()
+            with open(f"{d}/later/p") as file:
+                self.assertEqual(json.loads(file.read())["sockets"]["low"]["conform"]["n"], 3)
+
+    def test_position_and_more_topics(self):
+        """A topic that is asked for later is joined at the present: what came before was not missed."""
+        publisher = self.publisher()
+        run = {"run": RUN + 10}
+        with tempfile.TemporaryDirectory() as d:
+            stream = self.subscribe(publisher, REMOVED, "node.", position=f"{d}/p")
+            publisher.step(run)
+            publisher.step({"send": REMOVED, "seq": 1, "n": 1, "events": 1, **run})
+            publisher.step({"send": ADDED, "seq": 1, "n": 2, "events": 2, **run})
+            publisher.status("low", "bridge.status", {"n": 3, "heads": {ADDED: 2, REMOVED: 1}, **run})
+            publisher.step({"send": REMOVED, "seq": 2, "n": 4, "events": 1, **run})
+            collect(stream, lambda item: item.kind == "event" and item.seq == 2)
+            with stream:
+                pass
+            publisher.wait_client([])
+            stream = coretap.subscribe(REMOVED, ADDED, "node.", address=address(publisher.port), position=f"{d}/p")
+            self.addCleanup(stream.close)
+            publisher.wait_client(["low"])
+            publisher.status("low", "bridge.status", {"n": 4, "heads": {ADDED: 2, REMOVED: 2}, **run})
+            publisher.step({"send": ADDED, "seq": 3, "n": 5, "events": 1, **run})
+            items = collect(stream, lambda item: item.topic == ADDED)
+            self.assertEqual([(item.kind, getattr(item, "seq", 0)) for item in items], [("event", 3)])
 
     def test_killed_and_resumed(self):
         """kill -9 at any moment: nothing is missed, and only what was in hand may come again."""
@@ -308,6 +354,30 @@ class Scripted(TestCase):
         self.assertIsInstance(notice, coretap.NoReplay)
         self.assertEqual(notice.json(), '{"notice":"no_replay","socket":"low","node":"conform",'
                                         '"reason":"replay is off"}')
+
+    def test_rpc_credentials(self):
+        rpc = coretap.RPC("http://al%40ice:p%3Ass@localhost")
+        self.assertEqual((rpc.user, rpc.password), ("al@ice", "p:ss"))
+
+    def test_tools_and_what_could_not_be_read(self):
+        publisher = self.publisher()
+        nil = {"time_us": 1, **dict.fromkeys(("hash", "n_tx", "n_inputs", "sigops", "size", "peer_id", "msg_type"))}
+        for tool, topic, more, line in (
+                ("connectblock_benchmark.py 0 0 1", "validation.block_connected", {"height": 7, "duration_ns": 9_000_000},
+                 "Block 7 (?)  None tx   None ins   None sigops  took    9 ms\n"),
+                ("raw_p2p_logger.py", "net.inbound_message", {"data": b"x"},
+                 "inbound msg '?' from peer None (?, ?) with None bytes: 78\n")):
+            name, *arguments = tool.split()
+            with subprocess.Popen([sys.executable, os.path.join(CLIENT, "tools", name), *arguments, "--address",
+                                   address(publisher.port)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                  text=True, env={**ENVIRONMENT, "PYTHONUNBUFFERED": "1"}) as process:
+                socket = "high" if topic.startswith("net.") else "low"
+                wait_until(lambda: publisher.used() == [socket], 20, tool)
+                publisher.step({"send": topic, "seq": 1, "n": 1, "events": [{**nil, **more}]})
+                self.assertIn(line, iter(process.stdout.readline, ""))
+                process.send_signal(signal.SIGINT)
+                process.stdout.read()
+            publisher.wait_client([])
 
     def test_catalogue_is_current(self):
         subprocess.run([os.path.join(CLIENT, "generate.py"), "--check"], check=True)
@@ -592,6 +662,38 @@ class MirrorOfTheMempool(TestCase):
                 {"time_us": 1, "binary": "b", "build_id": "", "started_at": 1, "core": ""}]})
             pool.wait_synced()
             self.assertEqual(len(pool), 0)
+
+    def test_verify_that_fails(self):
+        """The node that ends meanwhile is no difference; and nothing is kept on for it."""
+        publisher = Publisher(free_port())
+        self.addCleanup(publisher.close)
+        exited = {"send": "node.exited", "seq": 1, "n": 1, "events": [
+            {"time_us": 1, "binary": "b", "build_id": "", "started_at": 1, "core": ""}]}
+
+        def beat():
+            while not done.wait(0.1):
+                publisher.status("low", "bridge.status", {"n": 1, "heads": {ADDED: 0}})
+
+        def ends(*_):
+            publisher.step(exited)
+            thread.start()
+            return ["aa" * 32]
+
+        def fails(*_):
+            raise coretap.RPCError("no")
+        done, answers = threading.Event(), [lambda *_: ["aa" * 32], fails, ends]
+        thread = threading.Thread(target=beat)
+        with coretap.Mempool(lambda *call: answers.pop(0)(*call), address=address(publisher.port), verbose=False) as pool:
+            publisher.wait_client(["low"])
+            publisher.status("low", "bridge.status", {"n": 0, "heads": {ADDED: 0, REMOVED: 0}})
+            pool.wait_synced()
+            with self.assertRaisesRegex(coretap.RPCError, "no"):
+                pool.verify()
+            self.assertIsNone(pool._touched)
+            with self.assertRaisesRegex(RuntimeError, "the node ended"):
+                pool.verify(60)
+            done.set()
+            thread.join()
 
     def test_block_of_ten_thousand(self):
         """All of them reach the mirror."""

@@ -1,9 +1,12 @@
 """coretap-alerts without sockets: rules and their errors, conditions, watched transactions, memory."""
+import contextlib
+import io
 import json
 import os
 import random
 import re
 import shutil
+import struct
 import subprocess
 import sys
 import tempfile
@@ -14,7 +17,10 @@ ROOT = os.path.dirname(os.path.dirname(HERE))
 ALERTS = os.path.join(ROOT, "clients", "alerts")
 sys.path[:0] = [os.path.join(HERE, "..", "lib"), ALERTS, os.path.join(ROOT, "clients", "python")]
 import coretap
+import msgpack
 from coretap import CATALOGUE
+from coretap.recording import RECORDING_HEADING
+from coretap_alerts.__main__ import rehearse
 from coretap_alerts.alerter import Alerter
 from coretap_alerts.document import RuleError
 from coretap_alerts.pattern import Pattern
@@ -266,6 +272,19 @@ class Memory(Case):
         alerter.rules.rules[0].fields = ("txid",)
         alert, = self.told(alerter, rejected[4])
         self.assertEqual((alert["dropped"], alert["event"]["n"], "reason" in alert["event"]), (3, 5, False))
+
+    def test_dry_run_is_not_bounded_by_the_queue(self):
+        rules = load(self.write(json.dumps({"webhooks": {"ops": {"url": "http://h/", "queue_mib": 1}},
+                                            "rules": [{"name": "r", "topic": "mempool.rejected"}]})))
+        with open(os.path.join(self.directory, "recording"), "wb") as file:
+            file.write(RECORDING_HEADING)
+            for n in range(1, 5):
+                body = msgpack.packb({"v": 1, "node": "main", "run": 7, "pid": 1, "n": n, "seq": n, "events": [
+                    {"time_us": n, "txid": bytes(32), "reason": "x" * 600_000}]})
+                file.write(struct.pack("<IQBB", 26 + len(body), n, 0, 16) + b"mempool.rejected" + body)
+        with contextlib.redirect_stdout(io.StringIO()) as out:
+            self.assertEqual(rehearse(rules, file.name), 0)
+        self.assertEqual(out.getvalue().count("\n"), 4)
 
     def test_state_file(self):
         path = os.path.join(self.directory, "state.db")

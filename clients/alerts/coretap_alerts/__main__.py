@@ -46,6 +46,8 @@ class Service:
         self.state = state
         self.alerter = Alerter(rules, state, block_by(rules.rpc) if rules.rpc else None)
         self.position = Position(state.position)
+        # With a state, what is new (a topic of the other socket, a label) begins at the present.
+        since = since if not state.position else None
         self.stream = subscribe(*rules.topics(), address=address or rules.address, since=since,
                                 position=self.position, curve_server=rules.curve_server,
                                 curve_secret=rules.curve_secret)
@@ -135,6 +137,7 @@ def rehearse(rules: Rules, path: str) -> int:
         for webhook, alert in state.alerts:
             print(f'{{"webhook":"{webhook}","alert":{alert}}}')
         state.alerts.clear()
+        state.queued.clear()  # as if each had been taken
     return 0
 
 

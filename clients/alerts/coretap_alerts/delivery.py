@@ -42,13 +42,14 @@ def post(webhook: Webhook, body: str) -> None:
     connection.default_port = 443 if scheme == "https" else 80
     timer: Optional[threading.Timer] = None
     late = threading.Event()
+    end = time.monotonic() + webhook.timeout
     try:
         plain = socket.create_connection((host, port), webhook.timeout)
         connection.sock = plain
         if scheme == "https":
             connection.sock = ssl.create_default_context().wrap_socket(
                 plain, server_hostname=host, do_handshake_on_connect=False)
-        timer = threading.Timer(webhook.timeout, _cut, (connection.sock, late))
+        timer = threading.Timer(end - time.monotonic(), _cut, (connection.sock, late))
         timer.daemon = True
         timer.start()
         if isinstance(connection.sock, ssl.SSLSocket):
@@ -74,7 +75,8 @@ def post(webhook: Webhook, body: str) -> None:
 def _cut(connection: socket.socket, late: threading.Event) -> None:
     late.set()
     with suppress(OSError):
-        connection.shutdown(socket.SHUT_RDWR)
+        # That of a TLS socket would first make a plain one of it, which somebody is just writing to.
+        socket.socket.shutdown(connection, socket.SHUT_RDWR)
 
 
 class Deliverer(threading.Thread):

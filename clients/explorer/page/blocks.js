@@ -1,6 +1,6 @@
 // Blocks: cards, the list of them, and the page of one.
 import { h, keyed, setAttribute, setText, wide } from "./dom.js";
-import { abbreviated, ago, amount, count, dateOf, duration, feeRate, several, vsize } from "./format.js";
+import { abbreviated, ago, amount, count, dateOf, duration, feeRate, rateOf, several, vsize } from "./format.js";
 
 const STATES = { connecting: ["plain", "connecting"], early: ["warn", "so far"], complete: ["good", "complete"], incomplete: ["bad", "may lack some"] };
 const WAIT_NAMES = ["10\u202fs", "1\u202fmin", "10\u202fmin", "1\u202fh", "6\u202fh", "1\u202fd"];
@@ -111,7 +111,7 @@ export function blocksView(store) {
 function transactionRows(rows, from) {
   return rows.map(({ txid, fee, vsize: size, waited }, i) => h("tr", {}, h("td", { class: "number" }, count(from + i + 1)),
     h("td", {}, txid ? h("a", { class: "id", href: `#/tx/${txid}` }, abbreviated(txid, 16)) : "unreadable"),
-    h("td", { class: "number" }, feeRate(size ? fee / size : NaN)), h("td", { class: "number" }, vsize(size)),
+    h("td", { class: "number" }, feeRate(rateOf({ fee, vsize: size }))), h("td", { class: "number" }, vsize(size)),
     h("td", { class: "number" }, amount(fee)), h("td", { class: "number" }, waited === null ? "–" : duration(waited))));
 }
 

@@ -25,6 +25,8 @@ function scaled(n, units, step = 1000) {
 
 export const vsize = (n) => scaled(n, ["vB", "kvB", "MvB", "GvB"]);
 export const bytes = (n) => scaled(n, ["B", "kB", "MB", "GB", "TB"]);
+/** Of what could not be read: NaN. */
+export const rateOf = ({ fee, vsize: size }) => (size ? (fee ?? NaN) / size : NaN);
 export const feeRate = (n) => (Number.isFinite(n) ? short(n) : NONE);
 export const perSecond = (n) => (Number.isFinite(n) ? `${n && n < 10 ? n.toFixed(1) : whole.format(n)}/s` : NONE);
 

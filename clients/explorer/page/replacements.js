@@ -1,11 +1,9 @@
 // Replacement chains as trees: the oldest at the left, what stands in their place at the right.
 import { h, keyed, s, setAttribute, wide } from "./dom.js";
-import { STATES, STATE_OF_REASON, abbreviated, ago, amount, count, feeRate } from "./format.js";
+import { STATES, STATE_OF_REASON, abbreviated, ago, amount, count, feeRate, rateOf } from "./format.js";
 
 const NODE = { width: 148, height: 40, across: 44, down: 12 };
 const MAX_DEPTH = 40;
-
-const rateOf = ({ fee, vsize }) => (vsize ? fee / vsize : NaN);
 
 function stateOf(node) {
   return node.left ? STATE_OF_REASON[node.left.reason] ?? "gone" : "mempool";

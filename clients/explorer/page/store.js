@@ -7,8 +7,9 @@ const TREES = 60;
 const PEERS = 1000;
 
 function extend(list, points, limit) {
-  const last = list.at(-1)?.t ?? -1;
-  list.push(...points.filter(({ t }) => t > last));
+  // Where the clock was set back, what is still to come goes.
+  while (points.length && list.at(-1)?.t >= points[0].t) list.pop();
+  list.push(...points);
   if (list.length > limit) list.splice(0, list.length - limit);
 }
 

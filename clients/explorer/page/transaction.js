@@ -1,6 +1,6 @@
 // The page of one transaction.
 import { h, setText } from "./dom.js";
-import { STATES, STATE_OF_REASON, abbreviated, amount, count, dateOf, duration, feeRate, vsize } from "./format.js";
+import { STATES, STATE_OF_REASON, abbreviated, amount, count, dateOf, duration, feeRate, rateOf, vsize } from "./format.js";
 import { treeCard } from "./replacements.js";
 
 const TONES = { mempool: "info", confirmed: "good", rejected: "bad", conflicted: "bad", replaced: "warn" };
@@ -17,7 +17,7 @@ function fact(name, ...value) {
 }
 
 function facts(tx) {
-  const rows = [fact("fee rate", `${feeRate(tx.vsize ? tx.fee / tx.vsize : NaN)} sat/vB`), fact("fee", amount(tx.fee)), fact("size", vsize(tx.vsize))];
+  const rows = [fact("fee rate", `${feeRate(rateOf(tx))} sat/vB`), fact("fee", amount(tx.fee)), fact("size", vsize(tx.vsize))];
   if (tx.state !== "rejected")
     rows.push(fact("entered", tx.added_us ? dateOf(tx.added_us) : tx.entry_time ? `${dateOf(1e6 * tx.entry_time)}, by the node's word` : "before this began"));
   if (tx.left_us) rows.push(fact("left", dateOf(tx.left_us)));

@@ -47,6 +47,7 @@ class Client {
 
   send(text) {
     this.socket.send(text, { binary: false });
+    if (!this.behind && this.socket.bufferedAmount > UNREAD) this.behind = performance.now();
   }
 
   tell(message) {
@@ -98,7 +99,7 @@ export class Api {
       const interested = [...this.#clients].filter((client) => client.topics.has(topic) && !client.behind);
       if (!interested.length) continue;
       const text = Buffer.from(JSON.stringify({ type: "delta", topic, data }));
-      for (const client of interested) this.#send(client, text);
+      for (const client of interested) client.send(text);
     }
     this.#flushEvents();
   }
@@ -128,13 +129,8 @@ export class Api {
       const { text, count } = texts.get(key);
       if (!count) continue;
       if (client.behind) client.skipped += count;
-      else this.#send(client, text);
+      else client.send(text);
     }
-  }
-
-  #send(client, text) {
-    client.send(text);
-    if (!client.behind && client.socket.bufferedAmount > UNREAD) client.behind = performance.now();
   }
 
   /** A client that has read everything gets what it missed: the state anew, and how many events are not told. */
@@ -152,7 +148,7 @@ export class Api {
   }
 
   #snapshot(client, topic) {
-    this.#send(client, Buffer.from(JSON.stringify({ type: "snapshot", topic, data: this.#state.snapshot(topic) })));
+    client.send(Buffer.from(JSON.stringify({ type: "snapshot", topic, data: this.#state.snapshot(topic) })));
   }
 
   #open(socket) {

@@ -85,7 +85,7 @@ export class Blocks {
     const time_us = before?.time_us ?? event.time_us;
     const now = time_us / 1e6;
     const waits = ascending(confirmed.entry_times.filter(Boolean).map((entered) => Math.max(0, now - entered)));
-    const rates = ascending(confirmed.fees.map((fee, i) => fee / confirmed.vsizes[i]).filter(Number.isFinite));
+    const rates = ascending(confirmed.fees.map((fee, i) => (fee ?? NaN) / confirmed.vsizes[i]).filter(Number.isFinite));
     const classes = new Array(WAITS.length + 1).fill(0);
     for (const wait of waits) classes[(WAITS.findIndex((bound) => wait < bound) + classes.length) % classes.length]++;
     const told = {
@@ -116,6 +116,7 @@ export class Blocks {
     const oldest = this.#blocks.keys().next().value;
     this.#blocks.delete(oldest);
     this.#changed.delete(oldest);
+    if (this.#open?.key === oldest) this.#open = null;
   }
 
   /** Newest first. */

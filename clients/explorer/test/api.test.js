@@ -3,6 +3,7 @@ import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
 import { readdirSync } from "node:fs";
 import { createServer } from "node:http";
+import { connect } from "node:net";
 import { test } from "node:test";
 import { fileURLToPath } from "node:url";
 
@@ -162,6 +163,27 @@ scene("one that does not read is skipped, then has the state anew; the others ge
   }
   good.close();
   slow.close();
+});
+
+scene("one that asks and does not read is dropped, also where it says that it is alive", async ({ publisher, server }) => {
+  const block = { hash: txid(77), height: 7, n_tx: 301 };
+  const list = Array.from({ length: 300 }, (_, i) => i);
+  await publisher.send("validation.block_connected", { events: [{ time_us: T, ...block, n_inputs: 1, sigops: 1, duration_ns: 1 }] });
+  await publisher.send("block.evictions", { events: [{ time_us: T, ...block, n_block: publisher.n.low, txids: list.map(txid), fees: list, vsizes: list, entry_times: list,
+    conflicts: { txids: [], fees: [], vsizes: [], entry_times: [], after: [] }, unseen: 0, reorg: 0, repeat: false, complete: true, final: true }] });
+  const socket = connect(server.port, "127.0.0.1");
+  let [gone, asked] = [false, 0];
+  socket.on("error", () => {}).on("close", () => (gone = true)).pause();
+  socket.write(`GET /api HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: ${"A".repeat(22)}==\r\nSec-WebSocket-Version: 13\r\n\r\n`);
+  const frame = (opcode, text) => Buffer.concat([Buffer.of(0x80 | opcode, 0x80 | text.length, 0, 0, 0, 0), Buffer.from(text)]);
+  const [request, pong] = [frame(1, '{"op":"block","block":"7"}'), frame(10, "")];
+  await until(() => {
+    if (performance.now() - asked > 60) {
+      asked = performance.now();
+      socket.write(Buffer.concat([request, pong]));
+    }
+    return gone;
+  }, "its end");
 });
 
 scene("as many as there may be, and no more", async ({ server }) => {

@@ -2,6 +2,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
+import { rateOf } from "../page/format.js";
+import { Store } from "../page/store.js";
 import { BOUNDS } from "../src/bands.js";
 import { Peers } from "../src/peers.js";
 import { Replacements } from "../src/replacements.js";
@@ -120,6 +122,32 @@ test("a clock that is set back does not stop the chart", () => {
   assert.deepEqual([whole, seconds.map(({ t }) => t - T)], [true, [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]]);
   assert.deepEqual([seconds[0].flow[0], seconds[10].flow[0]], [1, 2]); // with that of the second that was cut off
   assert.ok(s.state.snapshot("health").now_us > us(13));
+});
+
+test("the page's chart of messages goes on when the clock is set back", () => {
+  const store = new Store();
+  const told = (...seconds) => ({ peers: [], seconds: seconds.map((t) => ({ t })), types: [] });
+  store.apply({ type: "snapshot", topic: "peers", data: told(1000, 1001) });
+  store.apply({ type: "delta", topic: "peers", data: told(1002) });
+  store.apply({ type: "delta", topic: "peers", data: told(500, 501) });
+  assert.deepEqual(store.traffic.seconds.map(({ t }) => t), [500, 501]);
+});
+
+test("a block whose last word never comes is forgotten as the others", () => {
+  const s = new Scene();
+  s.event("validation.block_connected", 0, { hash: bytes(1), height: 1, n_tx: 1 });
+  for (let i = 0; i < 60; i++)
+    s.event("block.evictions", i, { hash: bytes(100 + i), height: 100 + i, n_tx: 1, n_block: 1000 + i, txids: [], fees: [], vsizes: [], entry_times: [], final: true });
+  s.remove(7, "block", 61);
+  const { blocks } = s.state.changes().find(([topic]) => topic === "blocks")[1];
+  assert.deepEqual([blocks.length, blocks.some(({ height }) => height === 1)], [60, false]);
+});
+
+test("a fee that could not be read is no rate", () => {
+  const s = new Scene();
+  s.block(7, [1, 2], 1, { fees: [null, 1000] });
+  assert.deepEqual(s.state.snapshot("blocks").blocks[0].rates, [10, 10, 10, 10, 10]);
+  assert.ok(Number.isNaN(rateOf({ fee: null, vsize: 100 })));
 });
 
 test("deltas laid over a snapshot are the next snapshot", () => {

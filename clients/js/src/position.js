@@ -1,7 +1,7 @@
 // Where a subscriber stands, in a file: one cursor for each socket.
 import { closeSync, openSync, readFileSync, renameSync, statSync, writeSync } from "node:fs";
 
-import { Node } from "./stream.js";
+import { Filter, Node } from "./stream.js";
 
 const PAGE = 4096;
 const LARGEST = 1 << 24; // of a file that is read; far more than any position has
@@ -45,20 +45,27 @@ export class Position {
     this.#sockets[socket] = Object.fromEntries([...nodes].map(([label, node]) => [label, node.save()]));
     const text = JSON.stringify({ version: 1, sockets: this.#sockets });
     if (text === this.#written) return;
-    this.#written = text;
-    if (this.#fd < 0 || Buffer.byteLength(text) > PAGE) {
+    // A page leaves the end of a longer one as it was.
+    if (this.#fd < 0 || Math.max(Buffer.byteLength(text), Buffer.byteLength(this.#written)) > PAGE) {
       this.#replace(Buffer.from(text.padEnd(PAGE)));
     } else {
       this.#page.fill(" ", this.#page.utf8Write(text));
       writeSync(this.#fd, this.#page, 0, PAGE, 0);
     }
+    this.#written = text;
   }
 
   #replace(data) {
     this.close();
-    this.#fd = openSync(`${this.#path}.new`, "w+", 0o644);
-    for (let at = 0; at < data.length;) at += writeSync(this.#fd, data, at, data.length - at, at);
-    renameSync(`${this.#path}.new`, this.#path);
+    const fd = openSync(`${this.#path}.new`, "w+", 0o644);
+    try {
+      for (let at = 0; at < data.length;) at += writeSync(fd, data, at, data.length - at, at);
+      renameSync(`${this.#path}.new`, this.#path);
+    } catch (error) {
+      closeSync(fd);
+      throw error;
+    }
+    this.#fd = fd;
   }
 
   close() {
@@ -71,7 +78,7 @@ export class Position {
 const isNumber = (value) => Number.isSafeInteger(value) && value >= 0;
 
 function isValid(nodes) {
-  return Object.values(nodes).every(({ run, n, whole, topics }) =>
-    isNumber(run) && (n === -1 || isNumber(n)) && typeof whole === "boolean" &&
+  return Object.values(nodes).every(({ run, n, whole, asked = [], topics }) =>
+    isNumber(run) && (n === -1 || isNumber(n)) && typeof whole === "boolean" && new Filter(asked) &&
     Object.values(topics).every((pair) => pair.length === 2 && pair.every(isNumber)));
 }

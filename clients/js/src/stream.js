@@ -63,7 +63,7 @@ export class Node {
   run = 0;
   n = -1; // everything up to this position was taken or told as missing; -1: not known
   topics = new Map();
-  whole = false; // seen from the run's start: every topic begins at 1
+  whole = null; // what was asked for when the run started, if that was seen: of these every topic begins at 1
   toldOldRun = 0;
   resumed = false; // from a position: a message may have been taken in part
 
@@ -74,20 +74,21 @@ export class Node {
   /** As a position keeps it. */
   save() {
     const topics = Object.fromEntries([...this.topics].map(([name, { next, at }]) => [name, [next, at]]));
-    return { run: this.run, n: this.n, whole: this.whole, topics };
+    return { run: this.run, n: this.n, whole: this.whole !== null, asked: this.whole?.names, topics };
   }
 
-  static restore(label, { run, n, whole, topics }) {
-    const node = Object.assign(new Node(label), { run, n, whole, resumed: true });
+  /** A position of an earlier version does not say what was asked for. */
+  static restore(label, { run, n, whole, asked = [""], topics }) {
+    const node = Object.assign(new Node(label), { run, n, whole: whole ? new Filter(asked) : null, resumed: true });
     for (const [name, [next, at]] of Object.entries(topics)) node.topics.set(name, new Topic(next, at));
     return node;
   }
 
-  begin(run) {
+  begin(run, asked) {
     this.run = run;
     this.n = 0;
     this.topics = new Map();
-    this.whole = true;
+    this.whole = asked;
     this.resumed = false;
   }
 
@@ -95,7 +96,7 @@ export class Node {
     let topic = this.topics.get(name);
     if (!topic) {
       if (this.topics.size >= MAX_TOPICS) throw new WireError("topic: too many topics");
-      topic = this.whole ? new Topic(1, 0) : new Topic(0, Math.max(0, this.n));
+      topic = this.whole?.matches(name) ? new Topic(1, 0) : new Topic(0, Math.max(0, this.n));
       this.topics.set(name, topic);
     }
     return topic;
@@ -291,7 +292,7 @@ export class Stream {
         yield* this.#closeTail(node, tail, node.n);
       }
       yield new Notice("new_run", this.socket, { node: node.label, run: next, old_run: node.run });
-      node.begin(next);
+      node.begin(next, this.filter);
     }
   }
 

@@ -254,8 +254,12 @@ export class Subscriber {
     for (let idle = 0; idle < links.length;) {
       const link = links[this.#turn];
       const item = link.step();
+      if (item) this.#ahead = item; // it comes next, also when its position cannot be written now
       this.#position?.save(link.name, link.stream.nodes);
-      if (item) return item;
+      if (item) {
+        this.#ahead = null;
+        return item;
+      }
       idle = item === null ? idle + 1 : 0;
       this.#turn = (this.#turn + 1) % links.length;
     }

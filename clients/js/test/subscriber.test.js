@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { fork } from "node:child_process";
 import { once } from "node:events";
-import { readFileSync } from "node:fs";
+import { mkdirSync, readFileSync } from "node:fs";
 import { test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
 
@@ -206,6 +206,70 @@ test("a position: nothing twice, nothing missed, also after kill -9", { timeout:
 test("a position that is none", async () => {
   assert.throws(() => subscribe("mempool.", { position: new URL(import.meta.url).pathname }), /not a position/);
   for (const position of ["/dev/zero", "/"]) assert.throws(() => subscribe("mempool.", { position }), /: not a regular file/);
+});
+
+/** The items that a subscriber with a position takes while body runs, as short texts. */
+async function taken(publisher, topics, position, count, body) {
+  const tap = subscribe(topics, { address: publisher.address, position });
+  try {
+    await publisher.join();
+    await body();
+    const got = await words(tap, count);
+    tap.commit();
+    return got;
+  } finally {
+    tap.close();
+  }
+}
+
+test("a position that outgrows a page, and is small again; topics that are asked for later", { timeout: 60_000 }, async () => {
+  const publisher = await Publisher.open();
+  const position = `${publisher.directory}/position`;
+  const many = Array.from({ length: 200 }, (_, i) => `node.${"long_name_".repeat(4)}${i}`);
+  try {
+    await taken(publisher, ["node.", "mempool.removed"], position, 200, async () => {
+      for (const topic of many) await publisher.send(topic, { events: [{ time_us: 1 }] });
+    });
+    assert.equal(Object.keys(JSON.parse(readFileSync(position, "utf8")).sockets.low.test.topics).length, 200);
+    assert.deepEqual(await taken(publisher, ["node.", "mempool.removed"], position, 2, async () => {
+      Object.assign(publisher, { run: RUN + 5, heads: {}, n: { low: 0, high: 0 } });
+      await publisher.send(many[0], { events: [{ time_us: 1 }] });
+      await publisher.send(ADDED);
+    }), ["new_run", `${many[0]} 1`]);
+    assert.equal(Object.keys(JSON.parse(readFileSync(position, "utf8")).sockets.low.test.topics).length, 1);
+    // What came of it before was not missed.
+    assert.deepEqual(await taken(publisher, ["node.", "mempool."], position, 1, () => publisher.send(ADDED)), [`${ADDED} 2`]);
+  } finally {
+    publisher.close();
+  }
+});
+
+test("a position that cannot be written costs no event", { timeout: 60_000 }, async () => {
+  const publisher = await Publisher.open();
+  const directory = `${publisher.directory}/later`;
+  const tap = subscribe("mempool.", { address: publisher.address, position: `${directory}/position` });
+  try {
+    await publisher.join();
+    await publisher.send(ADDED, { events: 3 });
+    const got = [];
+    let failures = 0;
+    while (!failures || got.length < 3) {
+      try {
+        const item = await tap.next(5000);
+        if (item) got.push(item.seq);
+      } catch (error) {
+        assert.match(error.message, /ENOENT/);
+        failures++;
+      }
+    }
+    assert.deepEqual(got, [1, 2, 3]);
+    mkdirSync(directory);
+    tap.commit();
+    assert.equal(JSON.parse(readFileSync(`${directory}/position`, "utf8")).sockets.low.test.n, 3);
+  } finally {
+    tap.close();
+    publisher.close();
+  }
 });
 
 test("addresses, topics and options", () => {

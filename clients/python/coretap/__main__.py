@@ -53,6 +53,8 @@ def tail(options: argparse.Namespace) -> int:
                 print(item.json())
             elif isinstance(item, Event):
                 print(f"{item.time:.6f} {item!r}")
+            if options.position:
+                sys.stdout.flush()  # a line must be out before its event counts as taken
             if isinstance(item, Event) and left:
                 left -= 1
                 if not left:
@@ -122,6 +124,10 @@ def main(arguments: Optional[List[str]] = None) -> int:
     except BrokenPipeError:
         sys.stderr.close()
         return 0
+    except OSError as error:
+        print(f"coretap: {error.filename or 'standard output'}: {error.strerror or error}", file=sys.stderr)
+        sys.stderr.close()  # what is left of standard output fails once more at the end
+        return 1
 
 
 if __name__ == "__main__":

@@ -120,6 +120,7 @@ class Mempool:
         self._joined = False  # a status came: nothing is missed from there on
         self._retry_at = 0.0
         self._statuses = 0
+        self._breaks = 0  # times that continuity was lost, or the node ended
         self._failure = ""  # why the last snapshot failed
         self._told: List[ev.Item] = []
         wanted = ("mempool.", "validation.block_connected", "node.", STATUS, *topics)
@@ -156,8 +157,19 @@ class Mempool:
         arrive meanwhile are applied and come out of the iterator later."""
         if not self.synced:
             raise RuntimeError("mempool: not synced")
-        self._touched = set()
-        listed = {bytes.fromhex(txid) for txid in self.rpc("getrawmempool", False)}
+        self._touched, breaks = set(), self._breaks
+        try:
+            listed = {bytes.fromhex(txid) for txid in self.rpc("getrawmempool", False)}
+            self._await_statuses(seconds)
+            if breaks != self._breaks:
+                raise RuntimeError("mempool: continuity was lost, or the node ended, meanwhile")
+            here, touched = set(self.transactions), self._touched or set()
+            return Difference(listed - here - touched, here - listed - touched)
+        finally:
+            if self.synced:
+                self._touched = None  # else it grows with each transaction
+
+    def _await_statuses(self, seconds: float) -> None:
         # First what waits here already. Then a status has the node's events up to a moment after the
         # call, and the next one has those that were still on their way to coretapd.
         end, statuses = time.monotonic() + seconds, None
@@ -169,11 +181,6 @@ class Mempool:
                 self._told += self._apply(item)
             elif statuses is None:
                 statuses = self._statuses
-        if not self.synced:
-            raise RuntimeError("mempool: continuity was lost meanwhile")
-        touched, self._touched = self._touched or set(), None
-        here = set(self.transactions)
-        return Difference(listed - here - touched, here - listed - touched)
 
     # ---- following ----
 
@@ -259,6 +266,7 @@ class Mempool:
     def _lose(self, reason: str) -> Iterator[ev.Item]:
         """From here on only what the stream tells is certain."""
         self._touched, self._retry_at = set(), 0.0
+        self._breaks += 1
         if self.synced or not self.syncs:
             self.synced = False
             yield Resyncing("low", reason=reason)
@@ -335,6 +343,7 @@ class Mempool:
         """The node is gone, and its mempool with it: exact again, whatever was before."""
         self.transactions.clear()
         self.vsize = 0
+        self._breaks += 1
         if not self.synced and self._joined:
             self._become_synced()
 

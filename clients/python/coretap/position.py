@@ -3,10 +3,11 @@ import json
 import os
 from typing import Any, Dict
 
-from .stream import Node, Topic
+from .stream import Filter, Node, Topic
 
 _PAGE = 4096
 _LARGEST = 1 << 24  # of a file that is read; far more than any position has
+_ALL = ("",)  # what was asked for, where a position of an earlier version does not say it
 
 
 class Position:
@@ -34,14 +35,16 @@ class Position:
         nodes = {}
         for label, saved in self._sockets.get(socket, {}).items():
             node = nodes[label] = Node(label)
-            node.run, node.n, node.whole = saved["run"], saved["n"], saved["whole"]
+            node.run, node.n = saved["run"], saved["n"]
+            node.whole = Filter(saved.get("asked", _ALL)) if saved["whole"] else None
             node.topics = {name: Topic(*numbers) for name, numbers in saved["topics"].items()}
             node.resumed = True
         return nodes
 
     def save(self, socket: str, nodes: Dict[str, Node]) -> None:
         self._sockets[socket] = {
-            label: {"run": node.run, "n": node.n, "whole": node.whole,
+            label: {"run": node.run, "n": node.n, "whole": node.whole is not None,
+                    **({"asked": node.whole.names} if node.whole else {}),
                     "topics": {name: (t.next, t.at) for name, t in node.topics.items()}}
             for label, node in nodes.items()}
 
@@ -79,20 +82,28 @@ class PositionFile(Position):
         data = self.dump().encode()
         if data == self._written:
             return
+        try:
+            # A page leaves the end of a longer one as it was.
+            if self._fd < 0 or max(len(data), len(self._written)) > _PAGE:
+                self._replace(data)
+            else:
+                os.pwrite(self._fd, data.ljust(_PAGE), 0)
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, self.path) from None
         self._written = data
-        if self._fd < 0 or len(data) > _PAGE:
-            self._replace(data)
-        else:
-            os.pwrite(self._fd, data.ljust(_PAGE), 0)
 
     def _replace(self, data: bytes) -> None:
         self.close()
         new = f"{self.path}.new"
         fd = os.open(new, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
-        data = data.ljust(_PAGE)
-        while data:
-            data = data[os.write(fd, data):]
-        os.replace(new, self.path)
+        try:
+            data = data.ljust(_PAGE)
+            while data:
+                data = data[os.write(fd, data):]
+            os.replace(new, self.path)
+        except OSError:
+            os.close(fd)
+            raise
         self._fd = fd
 
     def close(self) -> None:
@@ -103,7 +114,7 @@ class PositionFile(Position):
 
 def _valid(nodes: Any) -> bool:
     return all(_is_number(saved["run"]) and _is_number(saved["n"], least=-1) and
-               type(saved["whole"]) is bool and
+               type(saved["whole"]) is bool and Filter(saved.get("asked", _ALL)) and
                all(len(pair) == 2 and _is_number(pair[0]) and _is_number(pair[1])
                    for pair in saved["topics"].values()) for saved in nodes.values())
 

@@ -5,7 +5,7 @@ import json
 import os
 from decimal import Decimal
 from typing import Any, Optional
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 
 class RPCError(Exception):
@@ -25,8 +25,8 @@ class RPC:
         self.host, self.port = parts.hostname, parts.port or 8332
         self.path = parts.path or "/"
         self.cookie = os.path.expanduser(cookie) if cookie else None
-        self.user = parts.username if user is None else user
-        self.password = parts.password if password is None else password
+        self.user = unquote(parts.username or "") if user is None else user
+        self.password = unquote(parts.password or "") if password is None else password
         self.timeout = timeout
 
     def __call__(self, method: str, *params: Any) -> Any:
@@ -54,7 +54,7 @@ class RPC:
         return result
 
     def _credentials(self) -> str:
-        text = f"{self.user or ''}:{self.password or ''}"
+        text = f"{self.user}:{self.password}"
         if self.cookie:
             try:
                 with open(self.cookie) as file:

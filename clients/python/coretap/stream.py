@@ -63,12 +63,13 @@ class Node:
         self.run = 0
         self.n = -1  # everything up to this position was taken or told as missing; -1: not known
         self.topics: Dict[str, Topic] = {}
-        self.whole = False  # seen from the run's start: every topic begins at 1
+        # What was asked for when the run started, if that was seen: of these every topic begins at 1.
+        self.whole: Optional[Filter] = None
         self.told_old_run = 0
         self.resumed = False  # from a position: a message may have been taken in part
 
-    def begin(self, run: int) -> None:
-        self.run, self.n, self.topics, self.whole = run, 0, {}, True
+    def begin(self, run: int, asked: Filter) -> None:
+        self.run, self.n, self.topics, self.whole = run, 0, {}, asked
         self.resumed = False
 
     def topic(self, name: str) -> Topic:
@@ -76,7 +77,8 @@ class Node:
         if topic is None:
             if len(self.topics) >= MAX_TOPICS:
                 raise WireError("topic: too many topics")
-            topic = Topic(1, 0) if self.whole else Topic(0, max(0, self.n))
+            fresh = self.whole is not None and self.whole.matches(name)
+            topic = Topic(1, 0) if fresh else Topic(0, max(0, self.n))
             self.topics[name] = topic
         return topic
 
@@ -224,7 +226,7 @@ class Stream:
                         if self.filter.matches(t) and self._is_ours(node, t)}
                 yield from self._close_tail(node, tail, node.n)
             yield ev.NewRun(self.socket, node=node.label, run=between, old_run=node.run)
-            node.begin(between)
+            node.begin(between, self.filter)
 
     def _is_ours(self, node: Node, topic: str) -> bool:
         """Hello tells the heads of both sockets together."""

@@ -237,11 +237,13 @@ class Subscriber:
                 self._turn = (self._turn + 1) % len(links)
                 continue
             step: Any = next(link.work, _END)
-            if self._position:
-                self._position.save(link.name, link.stream.nodes)
             if step is not None and step is not _END:
                 link.quiet = type(step) is ev.Stopping
-                taken: ev.Item = step
+                self._ahead = step  # it comes next, also when its position cannot be written now
+            if self._position:
+                self._position.save(link.name, link.stream.nodes)
+            if self._ahead is not None:
+                taken, self._ahead = self._ahead, None
                 return taken
             if step is _END:
                 link.work = None

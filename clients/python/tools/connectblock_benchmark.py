@@ -20,8 +20,8 @@ class Benchmark:
         if height is None or height < options.start or options.end and height > options.end:
             return False
         if options.threshold and duration_ms > options.threshold:
-            print(f"Block {height} ({hexed(event.get('hash'))})  {event.n_tx:4} tx  "
-                  f"{event.n_inputs:5} ins  {event.sigops:5} sigops  took {duration_ms:4.0f} ms")
+            print(f"Block {height} ({hexed(event.get('hash'))})  {event.n_tx!s:>4} tx  "
+                  f"{event.n_inputs!s:>5} ins  {event.sigops!s:>5} sigops  took {duration_ms:4.0f} ms")
         if self.began is None:
             self.began = event.time_us
         self.durations.append(duration_ms)

@@ -57,7 +57,7 @@ class Monitor:
                                      "ADDRESS"), curses.A_BOLD)
         busiest = sorted(self.peers.values(), key=lambda p: -sum(p.bytes.values()))
         for at, p in enumerate(busiest, 3):
-            put(window, at, 1, row.format(p.id, p.type, p.network, p.count["outbound"],
+            put(window, at, 1, row.format(str(p.id), p.type, p.network, p.count["outbound"],
                                           p.bytes["outbound"], p.count["inbound"],
                                           p.bytes["inbound"], p.address))
 

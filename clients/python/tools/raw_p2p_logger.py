@@ -8,7 +8,7 @@ def line(event):
     warning = ""
     if data is None:
         warning = "Warning: no payload (coretapd runs without --payload)! " if event.get("size") else ""
-    elif len(data) < event.size:
+    elif event.size is not None and len(data) < event.size:
         warning = f"Warning: incomplete message (only {len(data)} out of {event.size} bytes)! "
     direction = "inbound" if event.topic == "net.inbound_message" else "outbound"
     return (f"{warning}{direction} msg '{plain(event.get('msg_type'))}' from peer "
