@@ -98,6 +98,35 @@ static int exit_code(int err)
 	return err == -EPERM || err == -EACCES ? EXIT_PRIVILEGE : EXIT_OTHER;
 }
 
+/* Of an executable that cannot be read. One that is being written, or whose process has just ended,
+ * is worth another try, which a service manager makes for a node that is not found. */
+static int binary_code(int err)
+{
+	switch (err) {
+	case -ETXTBSY:
+	case -ENOENT:
+	case -ESRCH:
+		return EXIT_NO_NODE;
+	case -EMFILE:
+	case -ENFILE:
+	case -ENOMEM:
+		return EXIT_OTHER;
+	default:
+		return EXIT_NO_TRACEPOINTS;
+	}
+}
+
+/* What is above may be a service's user's: no link of his leads root elsewhere. */
+static bool is_something_else(const char *path)
+{
+	struct stat st;
+
+	if (lstat(path, &st) || S_ISDIR(st.st_mode))
+		return false;
+	log_error("%s: is no directory; remove it, or choose another label with --name", path);
+	return true;
+}
+
 static int lock_take(struct bridge *b)
 {
 	static const char *const names[] = { "lock", NULL };
@@ -109,6 +138,8 @@ static int lock_take(struct bridge *b)
 		log_error("%s: cannot be made: %s", b->directory, strerror(errno));
 		return errno == EACCES || errno == EPERM ? EXIT_PRIVILEGE : EXIT_OTHER;
 	}
+	if (is_something_else(b->directory))
+		return EXIT_OTHER;
 	privilege_give(&b->user, b->directory, names);
 	snprintf(path, sizeof(path), "%s/lock", b->directory);
 	privilege_as(&b->user);
@@ -312,8 +343,11 @@ static int journal_begin(struct bridge *b)
 	if (!directory)
 		directory = own;
 	/* A directory of the operator's that is there already is not ours to give away. */
-	if (!mkdir(directory, 0750) || directory == own)
+	if (!mkdir(directory, 0750) || directory == own) {
+		if (is_something_else(directory))
+			return EXIT_OTHER;
 		privilege_give(&b->user, directory, names);
+	}
 	privilege_as(&b->user);
 	err = journal_open(&b->journal, directory, b->options->journal_bytes,
 			   b->options->payloads ? LIVE_PERCENT_PAYLOADS : LIVE_PERCENT,
@@ -431,7 +465,7 @@ static int privileges_drop(struct bridge *b)
 
 int bridge_open(struct bridge *b, const struct options *options)
 {
-	int code;
+	int code, err;
 
 	memset(b, 0, sizeof(*b));
 	b->options = options;
@@ -451,8 +485,9 @@ int bridge_open(struct bridge *b, const struct options *options)
 	code = node_find(&b->node, options);
 	if (code)
 		return code == -EPERM ? EXIT_PRIVILEGE : EXIT_NO_NODE;
-	if (binary_open(&b->binaries[0], b->node.path, b->node.attach))
-		return EXIT_NO_TRACEPOINTS;
+	err = binary_open(&b->binaries[0], b->node.path, b->node.attach);
+	if (err)
+		return binary_code(err);
 	code = catalogue_bind(b);
 	if (code || options->check)
 		return code;
@@ -604,10 +639,16 @@ void bridge_drain(struct bridge *b)
 
 	for (enum socket_id id = 0; id < N_SOCKETS; id++)
 		until[id] = ring_produced(&b->rings[id]);
-	while (b->rings[SOCKET_LOW].position < until[SOCKET_LOW] ||
-	       b->rings[SOCKET_HIGH].position < until[SOCKET_HIGH])
-		if (!bridge_turn(b, &idle))
+	/* At least once: what is still open goes out too. */
+	while (true) {
+		bool more = bridge_turn(b, &idle);
+
+		if (b->rings[SOCKET_LOW].position >= until[SOCKET_LOW] &&
+		    b->rings[SOCKET_HIGH].position >= until[SOCKET_HIGH])
+			return;
+		if (!more)
 			nanosleep(&(struct timespec){ .tv_nsec = NAP_NS }, NULL);
+	}
 }
 
 /* Losses at the end of a burst, which no later event tells. The counts are read before the
@@ -663,6 +704,10 @@ static void events_wait(struct bridge *b, int timeout_ms)
 		else if (b->metrics && fd == metrics_fd(b->metrics))
 			b->metrics_due = true;
 		else if (fd == b->node.pidfd) {
+			/* What was handled before it may have closed the descriptor, and the next
+			 * node has its number. */
+			if (node_alive(&b->node))
+				continue;
 			b->node_exited = true;
 			epoll_ctl(b->epoll, EPOLL_CTL_DEL, fd, NULL);
 		} else if (fd == b->names || fd == b->binaries[0].inotify ||
@@ -744,10 +789,11 @@ void bridge_run(struct bridge *b)
 
 	manager_tell(b);
 	status_send(b, TOPIC_STATUS);
-	settle(b);
-	/* Not before the first status, which says that nothing was told yet. */
-	if (b->node.process.pid && !b->resumed)
+	/* Not before the first status, which says that nothing was told yet. One that was killed
+	 * while it settled has told its successor of the node, but nobody else. */
+	if (b->node.process.pid && !b->node.told)
 		intake_node_started(b, b->attached_us);
+	settle(b);
 	while (!b->stopping) {
 		uint64_t now = clock_ns(CLOCK_MONOTONIC);
 
@@ -776,7 +822,7 @@ void bridge_run(struct bridge *b)
 static void farewell(struct bridge *b)
 {
 	/* Pins of what is not attached any more would keep memory for nobody. */
-	bool stays = b->options->keep_attached &&
+	bool stays = tracer_pinned(b->tracer) &&
 		     (tracer_attached(b->tracer, 0) || tracer_attached(b->tracer, 1));
 
 	notify_send("STOPPING=1");

@@ -85,7 +85,7 @@ const char *bridge_topic(const void *arg, unsigned int topic);
  * any other negative one is an error. */
 int bridge_watch(struct bridge *bridge, int fd);
 
-/* Reads and delivers everything that was submitted before the call. */
+/* Reads and delivers everything that was submitted before the call; nothing is left open. */
 void bridge_drain(struct bridge *bridge);
 
 /* ---- follow.c ---- */

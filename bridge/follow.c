@@ -145,8 +145,13 @@ int follow_attach(struct bridge *b)
 	tracer_only(b->tracer, pid);
 	if (!follow_waits(b))
 		err = tracer_attach(b->tracer, &b->tps, b->current, current(b)->attach, pid);
-	if (!err && !follow_waits(b) && b->options->keep_attached)
+	if (!err && !follow_waits(b) && b->options->keep_attached) {
 		err = tracer_pin(b->tracer, b->label);
+		/* At the start somebody is there who can help. Later a node is better traced
+		 * without. */
+		if (err && b->ready)
+			err = 0;
+	}
 	if (err == -EBUSY)
 		return EXIT_ADDRESS;
 	if (err)
@@ -174,7 +179,8 @@ static void take(struct bridge *b)
 	unsigned int group = b->current, free_group;
 	struct binary fresh;
 
-	/* The node's own binary keeps its place. */
+	/* The node's own binary keeps its place, also that of one whose start is in the ring. */
+	bridge_drain(b);
 	free_group = b->node.process.pid && b->node.group == group ? !group : group;
 	if (binary_open(&fresh, b->node.path, b->node.attach))
 		return;
@@ -210,8 +216,8 @@ static void binary_check(struct bridge *b, unsigned int group, bool lease_broken
 	if (tracer_attached(b->tracer, group) &&
 	    (change != BINARY_SAME || (lease_broken && binary_lease_broken(binary))))
 		written(b, group);
-	else if (lease_broken)
-		/* Not attached, for one reason or another: nobody needs to wait for us. */
+	else if (lease_broken && !tracer_attached(b->tracer, group))
+		/* For one reason or another: nobody needs to wait for us. */
 		binary_release(binary);
 	/* The writer is done: read what the file holds now. */
 	if (change == BINARY_CLOSED && group == b->current && !follow_waits(b)) {
@@ -301,6 +307,9 @@ void follow_tick(struct bridge *b)
 		memcpy(b->node.path, path, sizeof(path));
 	else
 		take(b);
+	/* What was in the rings may have brought another one. */
+	if (!b->node.process.pid || b->node.told)
+		return;
 	b->node.group = b->current;
 	intake_node_started(b, now_us());
 }

@@ -47,6 +47,7 @@ void intake_node_started(struct bridge *b, uint64_t time_us)
 {
 	log_info("node: process %d (%s)", b->node.process.pid, b->node.process.binary);
 	node_tell(b, b->started_topic, time_us);
+	b->node.told = true;
 }
 
 void intake_evictions(struct bridge *b, bool complete, bool final)
@@ -71,6 +72,8 @@ void intake_node_ended(struct bridge *b, uint64_t time_us, uint64_t low_lost)
 {
 	bool complete;
 
+	if (!b->node.told)
+		intake_node_started(b, time_us);
 	/* What the end of its list lost in the ring, no later record of it tells. */
 	if (evictions_ended(&b->evictions, EVICTION_END, low_lost, &complete))
 		intake_evictions(b, complete, true);

@@ -49,6 +49,7 @@ static void node_set(struct node *node, const struct process *process)
 	size_t len;
 
 	node->process = *process;
+	node->told = false;
 	node->pidfd = (int)syscall(SYS_pidfd_open, process->pid, 0);
 	snprintf(node->path, sizeof(node->path), "%s", process->binary);
 	len = strlen(node->path);
@@ -198,7 +199,10 @@ int node_find(struct node *node, const struct options *options)
 
 static bool is_settled(const struct process *process)
 {
-	return (uint64_t)time(NULL) >= process->started_at + SETTLED_SECONDS;
+	struct timespec since_boot;
+
+	clock_gettime(CLOCK_BOOTTIME, &since_boot);
+	return (uint64_t)since_boot.tv_sec >= process->started_ns / 1000000000 + SETTLED_SECONDS;
 }
 
 bool node_find_again(struct node *node, const struct options *options, dev_t dev, ino_t ino)
@@ -296,6 +300,9 @@ enum node_verdict node_judge(struct node *node, pid_t pid, bool starting)
 	/* -daemon: the node goes on in a child, while its parent may wait until it is up. */
 	if (!starting && !process_read(&process, pid) && process.parent == node->process.pid)
 		return NODE_NEW;
+	/* The parent may have ended just now, between the two looks. */
+	if (!node_alive(node))
+		return NODE_NEW;
 	ignore(node, pid);
 	return NODE_OTHER;
 }
@@ -310,6 +317,7 @@ bool node_follow(struct node *node, pid_t pid, uint64_t now)
 		snprintf(process.binary, sizeof(process.binary), "%s", node->path);
 	}
 	node->process = process;
+	node->told = false;
 	node->pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
 	return node_alive(node);
 }
@@ -321,8 +329,7 @@ bool node_take_over(struct node *node, const struct process *process)
 	node_close(node);
 	node->process = *process;
 	/* The number may be another process's by now. */
-	if (process_read(&now, process->pid) || now.started_at != process->started_at ||
-	    now.dev != process->dev || now.ino != process->ino)
+	if (process_read(&now, process->pid) || !process_same(&now, process))
 		return false;
 	node->pidfd = (int)syscall(SYS_pidfd_open, process->pid, 0);
 	return true;

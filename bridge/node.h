@@ -13,6 +13,7 @@ struct node {
 	int pidfd;		/* -1: none; readable once the process is gone */
 	unsigned int group;	/* of the executable that it runs */
 	bool fixed; /* an option names the process: no other of the binary is the node */
+	bool told;  /* that the process has started; intake.c's */
 	uint32_t ignored[NODE_MAX_IGNORED]; /* other processes of the binary */
 	size_t n_ignored;
 	struct seen_binaries seen;

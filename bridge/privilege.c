@@ -186,6 +186,12 @@ void privilege_self(void)
 		log_warning("root: %s", strerror(errno));
 }
 
+static void not_given(const struct user *user, const char *name)
+{
+	log_warning("%s: cannot be given to %s: %s", name, user->name ? user->name : "root",
+		    strerror(errno));
+}
+
 /* The directory is the user's already, so names in it may be anything by now. */
 static void give(const struct user *user, int directory, const char *name)
 {
@@ -194,14 +200,12 @@ static void give(const struct user *user, int directory, const char *name)
 
 	if (fd < 0) {
 		if (errno != ENOENT)
-			log_warning("%s: cannot be given to %s: %s", name, user->name,
-				    strerror(errno));
+			not_given(user, name);
 		return;
 	}
 	if (fstat(fd, &st) || ((S_ISDIR(st.st_mode) || (S_ISREG(st.st_mode) && st.st_nlink == 1)) &&
 			       fchown(fd, user->uid, user->gid)))
-		log_warning("%s: cannot be given to %s: %s", name, user->name ? user->name : "root",
-			    strerror(errno));
+		not_given(user, name);
 	close(fd);
 }
 
@@ -213,12 +217,11 @@ void privilege_give(const struct user *user, const char *path, const char *const
 		return;
 	fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	if (fd < 0) {
-		log_warning("%s: cannot be given to %s: %s", path, user->name, strerror(errno));
+		not_given(user, path);
 		return;
 	}
 	if (fchown(fd, user->uid, user->gid))
-		log_warning("%s: cannot be given to %s: %s", path, user->name ? user->name : "root",
-			    strerror(errno));
+		not_given(user, path);
 	for (; *names; names++)
 		give(user, fd, *names);
 	close(fd);
@@ -276,25 +279,41 @@ static void capabilities_try(uint64_t wanted)
 		log_warning("capabilities: %s", strerror(-err));
 }
 
+struct look {
+	const char *path;
+	int access;
+	bool closed;
+};
+
+static void look_at(void *arg)
+{
+	struct look *look = arg;
+
+	look->closed = faccessat(AT_FDCWD, look->path, look->access, AT_EACCESS) && errno == EACCES;
+}
+
 bool privilege_reaches(const struct user *user, const char *path)
 {
+	struct look look = { .path = path };
 	struct stat st;
-	bool closed;
+	int err = 0;
 
 	/* One that is not there may come, but where is not known. */
 	if (stat(path, &st))
 		return errno != EACCES;
-	if (user->name)
-		privilege_as(user);
-	else
+	look.access = S_ISDIR(st.st_mode) ? X_OK : R_OK;
+	if (user->name) {
+		/* With the user's groups, not root's: one may be the node's. What is kept of
+		 * capabilities opens no file. */
+		err = privilege_bare(user, look_at, &look);
+	} else {
 		capabilities_try(needed(user, true, false, false));
-	closed = faccessat(AT_FDCWD, path, S_ISDIR(st.st_mode) ? X_OK : R_OK, AT_EACCESS) &&
-		 errno == EACCES;
-	if (user->name)
-		privilege_self();
-	else
+		look_at(&look);
 		capabilities_try(UINT64_MAX);
-	return !closed;
+	}
+	if (err)
+		log_warning("--user %s: %s", user->name, strerror(-err));
+	return !look.closed;
 }
 
 int privilege_drop(const struct user *user, bool others, bool closed, bool perf_links)

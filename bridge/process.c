@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "../protocol/catalogue.h"
@@ -31,22 +32,23 @@ static ssize_t file_read(const char *path, char *buffer, size_t size)
 	return n;
 }
 
-static uint64_t boot_time(void)
-{
-	static uint64_t
-		seconds; /* never changes while we run, and reading /proc/stat is not cheap */
-	char line[256];
-	FILE *f;
+#define SECOND_NS 1000000000LL
 
-	if (seconds)
-		return seconds;
-	f = fopen("/proc/stat", "re");
-	while (f && fgets(line, sizeof(line), f))
-		if (sscanf(line, "btime %lu", &seconds) == 1)
-			break;
-	if (f)
-		fclose(f);
-	return seconds;
+static int64_t clock_now(clockid_t clock)
+{
+	struct timespec t;
+
+	clock_gettime(clock, &t);
+	return t.tv_sec * SECOND_NS + t.tv_nsec;
+}
+
+/* Of a time since the boot. Asked anew each time: with each step of the clock the boot has another
+ * time. */
+static uint64_t unix_seconds(uint64_t since_boot_ns)
+{
+	int64_t ns = clock_now(CLOCK_REALTIME) - clock_now(CLOCK_BOOTTIME) + (int64_t)since_boot_ns;
+
+	return ns > 0 ? (uint64_t)(ns / SECOND_NS) : 0;
 }
 
 int process_read(struct process *p, pid_t pid)
@@ -80,22 +82,39 @@ int process_read(struct process *p, pid_t pid)
 			     "%*d %*d %llu",
 			     &p->parent, &start) != 2)
 		return -EBADMSG;
-	if (boot_time())
-		p->started_at = boot_time() + start / (unsigned long long)sysconf(_SC_CLK_TCK);
+	p->started_ns = start * (SECOND_NS / (unsigned long long)sysconf(_SC_CLK_TCK));
+	p->started_at = unix_seconds(p->started_ns);
 	return 0;
 }
 
-/* Whether an executable has tracepoints that the catalogue knows. */
-static bool has_tracepoints(const char *path)
+bool process_same(const struct process *one, const struct process *two)
+{
+	return one->pid == two->pid && one->started_ns == two->started_ns && one->dev == two->dev &&
+	       one->ino == two->ino;
+}
+
+/* Whether its executable has tracepoints that the catalogue knows, or -errno when it cannot be
+ * looked at now: the process is gone or runs something else by now, or there is no file or memory
+ * to be had.
+ */
+static int has_tracepoints(const struct process *p)
 {
 	struct probes probes;
-	char error[256];
+	char path[64], error[256];
 	bool found = false;
-	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	struct stat st;
+	int fd, err;
 
+	snprintf(path, sizeof(path), "/proc/%d/exe", p->pid);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
 	if (fd < 0)
-		return false;
-	if (!probes_read(fd, path, &probes, error, sizeof(error))) {
+		return -errno;
+	if (fstat(fd, &st) || st.st_dev != p->dev || st.st_ino != p->ino) {
+		close(fd);
+		return -ESTALE;
+	}
+	err = probes_read(fd, path, &probes, error, sizeof(error));
+	if (!err) {
 		for (size_t i = 0; i < probes.n_sites && !found; i++) {
 			char topic[128];
 			int len = snprintf(topic, sizeof(topic), "%s.%s", probes.sites[i].provider,
@@ -107,27 +126,29 @@ static bool has_tracepoints(const char *path)
 		probes_free(&probes);
 	}
 	close(fd);
-	return found;
+	return err == -ENOMEM ? err : found;
 }
 
 bool process_has_tracepoints(struct seen_binaries *seen, const struct process *p)
 {
-	char path[64];
+	int has;
 	size_t i;
 
 	for (i = 0; i < seen->n; i++)
 		if (seen->list[i].dev == p->dev && seen->list[i].ino == p->ino &&
 		    seen->list[i].ctime_ns == p->ctime_ns)
 			return seen->list[i].has;
+	has = has_tracepoints(p);
+	if (has < 0)
+		return false; /* this time: it would be remembered of every process of the file */
 	if (i == sizeof(seen->list) / sizeof(seen->list[0]))
 		i = seen->n = 0;
-	snprintf(path, sizeof(path), "/proc/%d/exe", p->pid);
 	seen->list[i].dev = p->dev;
 	seen->list[i].ino = p->ino;
 	seen->list[i].ctime_ns = p->ctime_ns;
-	seen->list[i].has = has_tracepoints(path);
+	seen->list[i].has = has;
 	seen->n++;
-	return seen->list[i].has;
+	return has;
 }
 
 int processes_scan(struct seen_binaries *seen, dev_t dev, ino_t ino,

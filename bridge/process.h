@@ -14,12 +14,16 @@ struct process {
 	ino_t ino;
 	int64_t ctime_ns;      /* of its executable */
 	char binary[PATH_MAX]; /* path of its executable, as /proc/PID/exe has it */
-	uint64_t started_at;   /* Unix seconds */
+	uint64_t started_at;   /* Unix seconds, by the clock as it was when this was read */
+	uint64_t started_ns;   /* since the machine's boot: no step of the clock changes it */
 	pid_t parent;
 };
 
 /* Fills process for pid. Returns 0, or -errno when it is gone or may not be looked at. */
 int process_read(struct process *process, pid_t pid);
+
+/* Whether both are the same process, and not one that got the other's number later. */
+bool process_same(const struct process *one, const struct process *two);
 
 /* Executables that were looked at, so that looking for the node again and again costs little. */
 struct seen_binaries {

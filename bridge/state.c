@@ -7,7 +7,7 @@
 #include "bridge.h"
 #include "log.h"
 
-#define STATE_VERSION 1
+#define STATE_VERSION 2
 
 struct saved_stream {
 	uint64_t next_n, last_n;
@@ -19,10 +19,10 @@ struct saved_state {
 	/* what must match */
 	struct tracer_identity tracer;
 	struct binary_identity binary;
-	uint32_t group; /* of the binary */
-	uint32_t other; /* another binary was attached too, which nothing here describes */
-	uint32_t fixed; /* an option named the process: the kernel records no other one */
-	uint32_t unused;
+	uint32_t group;	    /* of the binary */
+	uint32_t other;	    /* another binary was attached too, which nothing here describes */
+	uint32_t fixed;	    /* an option named the process: the kernel records no other one */
+	uint32_t told;	    /* that the process has started */
 	uint64_t catalogue; /* fingerprint of topics and selection: what the numbers below stand for
 			     */
 	char label[40];
@@ -107,6 +107,7 @@ static void state_fill(const struct bridge *b, struct saved_state *s)
 {
 	s->group = b->current;
 	s->fixed = b->node.fixed;
+	s->told = b->node.told;
 	s->other = tracer_attached(b->tracer, !b->current);
 	s->run = b->run;
 	for (enum socket_id id = 0; id < N_SOCKETS; id++) {
@@ -189,8 +190,7 @@ static bool state_matches(const struct bridge *b, const struct saved_state *s)
 	else if (memcmp(&s->binary, &mine.binary, sizeof(mine.binary)))
 		why = "the binary is another one now";
 	else if (s->fixed != b->node.fixed ||
-		 (s->fixed && (s->process.pid != b->node.process.pid ||
-			       s->process.started_at != b->node.process.started_at)))
+		 (s->fixed && !process_same(&s->process, &b->node.process)))
 		why = "another process is named now";
 	else if (s->other)
 		why = "two binaries were attached";
@@ -232,6 +232,7 @@ static void state_take(struct bridge *b, const struct saved_state *s)
 	b->node.n_ignored = s->n_ignored;
 	if (s->process.pid && !node_take_over(&b->node, &s->process))
 		b->node_exited = true;
+	b->node.told = s->told;
 	if (!s->process.pid)
 		node_gone(&b->node);
 }
@@ -262,7 +263,7 @@ static int group_move(struct bridge *b, unsigned int group)
 	b->binaries[group] = b->binaries[b->current];
 	b->binaries[b->current].fd = b->binaries[b->current].inotify = -1;
 	memset(&b->binaries[b->current].probes, 0, sizeof(struct probes));
-	b->current = group;
+	b->current = b->node.group = group;
 	return follow_bind(b);
 }
 

@@ -469,12 +469,15 @@ static int pins_remove(const char *directory)
 static int unpin(const char *label)
 {
 	char directory[128];
+	struct stat st;
 	int n;
 
 	snprintf(directory, sizeof(directory), TRACER_PIN_ROOT "/%s", label);
 	n = pins_remove(directory);
 	rmdir(directory);
-	rmdir(TRACER_PIN_ROOT);
+	/* A service's was made for it, and it cannot make it anew: it may run, and pin later. */
+	if (!lstat(TRACER_PIN_ROOT, &st) && st.st_uid == geteuid())
+		rmdir(TRACER_PIN_ROOT);
 	return n;
 }
 
@@ -531,6 +534,11 @@ void tracer_detach(struct tracer *t)
 bool tracer_attached(const struct tracer *t, unsigned int group)
 {
 	return t->attached[group];
+}
+
+bool tracer_pinned(const struct tracer *t)
+{
+	return t->pins[0];
 }
 
 void tracer_gate(struct tracer *t, bool open)

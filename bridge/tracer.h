@@ -78,6 +78,7 @@ int tracer_unpin(const char *label);
 int tracer_attach(struct tracer *tracer, const struct tracepoints *tps, unsigned int group,
 		  const char *path, pid_t pid);
 bool tracer_attached(const struct tracer *tracer, unsigned int group);
+bool tracer_pinned(const struct tracer *tracer);
 
 /* Detaches one group; the gate stays as it is. */
 void tracer_detach_group(struct tracer *tracer, unsigned int group);

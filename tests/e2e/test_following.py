@@ -255,6 +255,37 @@ class Files(Case):
                 self.assertLessEqual(lines, 1, "the log is filled")
 
 
+class Upgrades(Case):
+    def test_again_at_once(self):
+        """Upgraded, restarted and upgraded again while the bridge could not look: the node that runs by then is
+        traced on, in the file whose name is another's already."""
+        binary = self.binary()
+
+        def replace():
+            os.rename(shutil.copy(FAKE_NODE, self.path("fresh")), binary)
+        # What is pending when it goes on comes in no fixed order.
+        for _ in range(3):
+            with Bridge(binary=binary) as bridge, Subscriber(bridge) as sub:
+                sub.wait_status()
+                # Busy, so that it does not wait for what happens when it is stopped.
+                with FakeNode("burst", 10000000, "--rate", 100000, "--wait", binary=binary) as first:
+                    wait_until(lambda: of_pid(sub, first.pid), 10, "events")
+                    replace()
+                    wait_until(lambda: ": attached\n" in bridge.log(), 10, "the second file")
+                    bridge.send(signal.SIGSTOP)
+                    first.kill()
+                with FakeNode("burst", 300, "--rate", 150, "--wait", "--hold", binary=binary) as second:
+                    time.sleep(0.3)
+                    replace()
+                    bridge.send(signal.SIGCONT)
+                    wait_until(lambda: len(of_pid(sub, second.pid)) == 300, 10, "all of the second node")
+                    self.assertEqual(sub.status("low")["pid"], second.pid)
+                    self.assertEqual(of_pid(sub, second.pid, "node.exited"), [])
+                    second.kill()
+                wait_until(lambda: of_pid(sub, second.pid, "node.exited"), 5, "node.exited")
+                self.check_lives(sub, first.pid, second.pid)
+
+
 class RecycledNumber(Case):
     def test_another_program(self):
         """Not told as started, though it has the node's number."""

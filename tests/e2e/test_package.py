@@ -231,13 +231,19 @@ class Service(TestCase):
         machine.run("chmod", "640", "/etc/coretap/server.key", "/etc/coretap/clients")
         machine.run("coretapd", "--check", "--config", "/tmp/all.conf")
         with open(machine.path("/etc/coretap/coretap.conf"), "a") as f:
-            f.write("curve-secret: /etc/coretap/server.key\ncurve-clients: /etc/coretap/clients\n")
+            f.write("curve-secret: /etc/coretap/server.key\ncurve-clients: /etc/coretap/clients\n"
+                    "ipc-mode: 0660\nipc-group: bitcoin\n")
+        # A group of the operator's, that the service is in.
+        machine.run("groupadd", "bitcoin")
+        machine.run("usermod", "-aG", "bitcoin", "coretap")
         # Run by hand under the same name.
         machine.run("systemctl", "stop", "coretapd")
         machine.run("chown", "-R", "root:root", "/run/coretap/main", "/sys/fs/bpf/coretap/main")
         machine.run("systemctl", "start", "coretapd")
         self.wait_attached(2)
         self.assertIn("going on where the last", self.journal().split("attached (")[-1])
+        self.assertEqual(machine.run("stat", "-c", "%a %U %G", "/run/coretap/main/low.sock").stdout,
+                         "660 coretap bitcoin\n")
         machine.run("sh", "-c", "cat /etc/coretap/eve.pub >> /etc/coretap/clients")
         machine.run("systemctl", "reload", "coretapd")
         wait_until(lambda: "2 keys" in self.journal(), 10, "keys read again")
@@ -292,6 +298,22 @@ class Service(TestCase):
         self.assertEqual(self.machine.run("dpkg-query", "-W", "-f", "${Version}", "coretap").stdout, later)
         self.wait_attached(4)
         self.assertIn("going on where the last", self.journal().split("attached (")[-1])
+
+    def test_root_detaches_another(self):
+        """While the service waits for its node, and has nothing pinned yet."""
+        self.install()
+        machine = self.machine
+        machine.run("systemctl", "stop", "coretapd")
+        machine.run("coretapd", "--detach", "--name", "main")
+        machine.run("mkdir", "/srv/data")
+        with open(machine.path("/etc/coretap/coretap.conf"), "a") as f:
+            f.write("datadir: /srv/data\n")
+        machine.run("systemctl", "start", "coretapd")
+        wait_until(lambda: "waiting for the node" in self.journal(), 10, "waiting")
+        machine.run("coretapd", "--detach", "--name", "other")
+        machine.run("sh", "-c", "bitcoind burst 1 --hold >/dev/null 2>&1 & echo $! > /srv/data/bitcoind.pid")
+        wait_until(lambda: ": attached\n" in self.journal(), 10, "attached")
+        self.assertNotIn("cannot pin", self.journal())
 
     def test_purge_leaves_nothing(self):
         self.install()

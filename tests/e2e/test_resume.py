@@ -1,8 +1,10 @@
 """The bridge killed, restarted and replaced: what a subscriber that uses replay gets is whole, or it
 is told exactly what is not."""
 import collections
+import fcntl
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -11,8 +13,8 @@ import tempfile
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
-from harness import (FAKE_NODE, ROOT, Bridge, FakeNode, TestCase, bpf_alive,
-                     compile_text, free_port, main, need_root, semaphores, tool, wait_until)
+from harness import (FAKE_NODE, ROOT, Bridge, FakeNode, TestCase, bpf_alive, compile_inject,
+                     compile_text, free_port, inject_env, main, need_root, semaphores, tool, wait_until)
 from replay import CompleteSubscriber
 
 PINS = "/sys/fs/bpf/coretap"
@@ -330,6 +332,47 @@ class KillAndChange(ResumeCase):
         self.assertEqual(account.lives, [life for pid in pids for life in
                                          (("node.started", pid), ("node.exited", pid))])
 
+    def test_killed_while_it_settles(self):
+        """Attached, but nothing was told yet: the successor tells of the node."""
+        account = Account()
+        with self.burst(500, "--wait-signal", "--hold") as node:
+            self.start().kill()
+            self.assertTrue(self.resumed(self.start()))
+            self.subscribe(account, since=0)
+            node.go()
+            wait_until(lambda: account.count["mempool.removed"] == 500, 10, "events")
+            node.kill()
+            wait_until(lambda: ("node.exited", node.pid) in account.lives, 5, "node.exited")
+        self.assertEqual(account.lives, [("node.started", node.pid), ("node.exited", node.pid)])
+
+    def test_clock_stepped_meanwhile(self):
+        """The boot, and the start of each process, have another time then: the node is the same all the same."""
+        stat, clock = (os.path.join(self.directory, name) for name in ("stat", "clock"))
+        with open("/proc/stat") as f, open(stat, "w") as stepped:
+            stepped.write(re.sub(r"^btime (\d+)$", lambda m: f"btime {int(m[1]) + 3600}", f.read(), flags=re.MULTILINE))
+        with open(clock, "w") as f:
+            f.write("3600")
+        env = inject_env(compile_inject(self.directory), INJECT_CLOCK=clock)
+        prefix = ("unshare", "--mount", "sh", "-c", 'mount --bind "$0" /proc/stat && exec "$@"', stat,
+                  "env", *(f"{k}={v}" for k, v in env.items()))
+        for named in (False, True):
+            account = Account()
+            with self.subTest(named=named), self.burst(600, "--wait-signal", "--rate", 300, "--hold") as node:
+                args = ("--pid", node.pid) if named else ()
+                bridge = self.start(*args, binary="" if named else None)
+                sub = self.subscribe(account)
+                node.go()
+                wait_until(lambda: account.count["mempool.removed"] > 100, 10, "events")
+                bridge.kill()
+                bridge = self.start(*args, binary="" if named else None, prefix=prefix)
+                self.assertTrue(self.resumed(bridge), bridge.log())
+                self.check_whole(sub, account, {"mempool.removed": 600})
+                time.sleep(1.2)
+                self.assertNotIn(("node.exited", node.pid), account.lives)
+                bridge.stop()
+                sub.close()
+            self.detach()
+
     def test_node_named_by_pid_restarted_meanwhile(self):
         """What is left attached belongs to the process that was named: another one is attached anew."""
         account = Account()
@@ -521,6 +564,25 @@ class KillAndChange(ResumeCase):
 
 
 class Detaching(ResumeCase):
+    def test_what_cannot_be_pinned_later(self):
+        """A node that comes later is traced all the same, and nothing is said to stay."""
+        account, pid_file, pins = Account(), os.path.join(self.directory, "bitcoind.pid"), f"{PINS}/{self.label}"
+        bridge = self.start("--datadir", self.directory)
+        self.subscribe(account)
+        os.makedirs(pins)
+        self.addCleanup(os.rmdir, pins)
+        held = os.open(pins, os.O_RDONLY)
+        self.addCleanup(os.close, held)
+        fcntl.flock(held, fcntl.LOCK_EX)
+        with FakeNode("burst", 1000, "--wait", "--hold", binary=self.binary) as node:
+            with open(pid_file, "w") as f:
+                f.write(f"{node.pid}\n")
+            self.until(lambda: account.count["mempool.removed"] == 1000, bridge, 10, "events")
+            self.assertIn(f"another coretapd runs under the label {self.label}", bridge.log())
+            bridge.stop()
+            self.assertNotIn("left attached", bridge.log())
+            self.assertFalse(any(semaphores(node.pid, self.binary).values()))
+
     def test_nothing_is_left_without_keep_attached(self):
         """Killed twenty times: no program, link, map or raised semaphore stays; a new run each time."""
         runs = []

@@ -241,6 +241,41 @@ class User(Case):
         with Bridge("--user", USER, binary=self.binary, name=first.name):
             self.assertFalse(os.path.exists(pins))
 
+    def test_links_in_the_place_of_its_directory(self):
+        """/run/coretap is the service's user's: root makes nothing where he lets a link lead."""
+        run, elsewhere = f"/run/coretap/t{os.getpid()}-link", self.path("elsewhere")
+        self.addCleanup(shutil.rmtree, run, ignore_errors=True)
+        os.mkdir(elsewhere)
+        os.makedirs("/run/coretap", exist_ok=True)
+        for link in (run, f"{run}/journal"):
+            os.symlink(elsewhere, link)
+            for options in ((), ("--user", USER)):
+                done = subprocess.run([tool("coretapd"), "--binary", self.binary, "--name", os.path.basename(run),
+                                       "--port", str(free_port()), *options], stderr=subprocess.PIPE, text=True,
+                                      timeout=80)
+                self.assertEqual(done.returncode, 1, done.stderr)
+                self.assertIn(f"{link}: is no directory", done.stderr)
+            os.unlink(link)
+            os.makedirs(run, exist_ok=True)
+        self.assertEqual(os.listdir(elsewhere), [])
+
+    def test_group_of_the_node(self):
+        """A data directory that the user may read as a member of a group, and one that only root's group may."""
+        groups, pid_file = self.path("group"), self.path("data/bitcoind.pid")
+        with open("/etc/group") as f, open(groups, "w") as own:
+            own.write(f"{f.read()}ofthenode:x:54321:{USER}\n")
+        os.mkdir(self.path("data"))
+        prefix = ("unshare", "--mount", "sh", "-c", 'mount --bind "$0" /etc/group && exec "$@"', groups)
+        for gid, may in ((54321, True), (0, False)):
+            with FakeNode("burst", 1, "--hold", binary=self.binary) as node:
+                with open(pid_file, "w") as f:
+                    f.write(f"{node.pid}\n")
+                for path, mode in ((pid_file, 0o640), (self.path("data"), 0o750)):
+                    os.chown(path, 1, gid)
+                    os.chmod(path, mode)
+                with Bridge("--datadir", self.path("data"), "--user", USER, binary=None, prefix=prefix) as bridge:
+                    self.assertEqual("will not be found again" not in bridge.log(), may, bridge.log())
+
     def test_what_only_the_node_may_read(self):
         """A data directory that is closed, as bitcoind makes it: root goes on following, another user says that he
         cannot. Keys that only root may read are read again all the same, as long as it is the same file."""

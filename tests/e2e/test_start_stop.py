@@ -114,6 +114,12 @@ class Refusals(Case):
         os.mkfifo(fifo)
         self.refused(NO_TRACEPOINTS, "--binary", fifo, says=(fifo,), seconds=5)
 
+    def test_being_written(self):
+        """Not as if it had none: a service manager tries again."""
+        path = self.binary()
+        with open(path, "r+b"):
+            self.refused(NO_NODE, "--binary", path, says=(path, "writing"))
+
     def test_missing_file(self):
         line = self.refused(NO_NODE, "--binary", self.path("missing"), says=("missing",))
         self.assertIn("No such file", line)

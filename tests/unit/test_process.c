@@ -1,10 +1,11 @@
 /* process.c: the chain that a node was told to use, by its arguments or its configuration file, and
- * the label that is made of it. */
+ * the label that is made of it; which executables have tracepoints. */
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/sdt.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -123,6 +124,41 @@ static void test_pid_file(const char *directory)
 	rmdir(path);
 }
 
+/* What a look at a process that is gone, or runs another executable by now, finds is not remembered
+ * of the executable. */
+static void test_seen(void)
+{
+	static const char *const nothing[3];
+	struct seen_binaries seen = { .n = 0 };
+	struct process self, other;
+	pid_t pid;
+
+	test_name = "executables that were looked at";
+	/* This one has a tracepoint of the catalogue. */
+	STAP_PROBE(mempool, added);
+	CHECK(!process_read(&self, getpid()));
+	pid = fork();
+	if (!pid)
+		_exit(0);
+	waitpid(pid, NULL, 0);
+	other = self;
+	other.pid = pid;
+	CHECK(!process_has_tracepoints(&seen, &other));
+	CHECK(process_has_tracepoints(&seen, &self));
+	seen.n = 0;
+	pid = start(nothing);
+	other.pid = pid;
+	CHECK(!process_has_tracepoints(&seen, &other));
+	CHECK(process_has_tracepoints(&seen, &self));
+	CHECK(!process_read(&other, pid));
+	other.pid = getpid();
+	CHECK(!process_has_tracepoints(&seen, &other));
+	other.pid = pid;
+	CHECK(!process_has_tracepoints(&seen, &other));
+	CHECK(process_same(&self, &self) && !process_same(&self, &other));
+	stop(pid);
+}
+
 int main(void)
 {
 	char directory[] = "/tmp/coretap-process-XXXXXX";
@@ -131,6 +167,7 @@ int main(void)
 		return 1;
 	test_chain(directory);
 	test_pid_file(directory);
+	test_seen();
 	rmdir(directory);
 	return failures != 0;
 }
