@@ -9,6 +9,7 @@
 #include <zmq.h>
 
 #include "access.h"
+#include "descriptors.h"
 #include "log.h"
 
 #define KEY_TEXT 40
@@ -171,6 +172,8 @@ static int clients_open(struct access *a)
 	if (!file && errno == EACCES && a->clients_stream &&
 	    !fstat(fileno(a->clients_stream), &st) && !stat(a->clients_file, &now) &&
 	    st.st_dev == now.st_dev && st.st_ino == now.st_ino) {
+		/* Else what was read of a broken list would be read again out of the buffer. */
+		fflush(a->clients_stream);
 		rewind(a->clients_stream);
 		return 0;
 	}
@@ -357,10 +360,10 @@ static bool answer(struct access *a)
 	return true;
 }
 
-/* Each refusal has two frames: the event and the address. */
+/* Each refusal has two frames: the event and our address. Over ipc nobody needs a key. */
 static void refusals_count(struct access *a)
 {
-	char frame[512];
+	char frame[512] = "";
 
 	for (size_t i = 0; i < a->n_monitors; i++) {
 		while (zmq_recv(a->monitors[i], frame, sizeof(frame), ZMQ_DONTWAIT) >= 0) {
@@ -368,7 +371,7 @@ static void refusals_count(struct access *a)
 			size_t len = sizeof(more);
 
 			zmq_getsockopt(a->monitors[i], ZMQ_RCVMORE, &more, &len);
-			a->rejected += more != 0;
+			a->rejected += !more && memcmp(frame, "ipc:", 4) != 0;
 		}
 	}
 }
@@ -390,16 +393,13 @@ static unsigned int connections_end(void)
 {
 	unsigned int n = 0;
 
-	/* Numbers are given from the lowest on: behind a large hole there is none. */
-	for (int fd = 0, hole = 0; hole < 1024; fd++) {
+	/* No connection has a greater number, see descriptors.h. */
+	for (int fd = 0; fd < MAX_FILES; fd++) {
 		int protocol = 0, listens = 0;
 		socklen_t len = sizeof(int);
 
-		if (getsockopt(fd, SOL_SOCKET, SO_PROTOCOL, &protocol, &len)) {
-			hole = errno == EBADF ? hole + 1 : 0;
+		if (getsockopt(fd, SOL_SOCKET, SO_PROTOCOL, &protocol, &len))
 			continue;
-		}
-		hole = 0;
 		len = sizeof(int);
 		if (protocol == IPPROTO_TCP &&
 		    !getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &len) && !listens &&

@@ -85,6 +85,7 @@ struct counters {
 	uint64_t started, exited, last_event_us;
 	/* of the bridge */
 	struct traffic published[N_SOCKETS];
+	uint64_t fired[MAX_PROBES], submitted[MAX_PROBES]; /* at most so far; exposition.c's */
 	uint64_t latency[N_LATENCIES + 1], latency_sum_us;
 	uint64_t pending[MAX_PENDING];
 	size_t n_pending;

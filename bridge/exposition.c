@@ -162,6 +162,14 @@ static void write_node(FILE *f, const struct bridge *b)
 		"When the last event fired, Unix time");
 }
 
+/* What another process of the executable fired counts until its record is read. */
+static void never_back(uint64_t *most, uint64_t *value)
+{
+	if (*value > *most)
+		*most = *value;
+	*value = *most;
+}
+
 static void write_probes(FILE *f, const struct bridge *b)
 {
 	static const struct {
@@ -186,6 +194,10 @@ static void write_probes(FILE *f, const struct bridge *b)
 
 	for (enum socket_id id = 0; id < N_SOCKETS; id++)
 		n += status_topics(b, id, topics + n);
+	for (size_t t = 0; t < n; t++) {
+		never_back(&b->counters->fired[t], &topics[t].fired);
+		never_back(&b->counters->submitted[t], &topics[t].submitted);
+	}
 	for (size_t i = 0; i < sizeof(columns) / sizeof(columns[0]); i++) {
 		family(f, columns[i].name, strstr(columns[i].name, "_total") ? "counter" : "gauge",
 		       columns[i].help);

@@ -17,13 +17,23 @@
 
 #define MAX_CONNECTIONS 32
 #define MAX_REQUEST_BYTES 8192
-#define TIMEOUT_S 5
+#define TIMEOUT_S 5 /* of a connection where nothing moves */
+
+/* Of a connection since it was made, or since its last request: who says a byte now and then, or
+ * reads one, would keep a place for ever. */
+#define LIFE_NS 10000000000ULL
 
 /* A page is made at most so often, whoever asks: that bounds what a flood of scrapes costs. */
 #define PAGE_LIFE_NS 100000000ULL
 
+struct client {
+	int fd;
+	uint64_t since_ns; /* 0: free */
+};
+
 struct metrics {
 	struct bridge *bridge;
+	struct client clients[MAX_CONNECTIONS];
 	struct MHD_Daemon *daemon;
 	struct MHD_Response *page; /* the last one, with its time */
 	uint64_t page_ns;
@@ -138,6 +148,48 @@ static enum MHD_Result answer_health(struct metrics *m, struct MHD_Connection *c
 	return answer(connection, problem ? MHD_HTTP_SERVICE_UNAVAILABLE : MHD_HTTP_OK, text);
 }
 
+/* A connection was made, or ends: its descriptor is still its own. */
+static void client_notice(void *arg, struct MHD_Connection *connection, void **context,
+			  enum MHD_ConnectionNotificationCode code)
+{
+	struct metrics *m = arg;
+	struct client *c = *context;
+
+	if (code == MHD_CONNECTION_NOTIFY_CLOSED) {
+		if (c)
+			c->since_ns = 0;
+		return;
+	}
+	for (c = m->clients; c < m->clients + MAX_CONNECTIONS; c++)
+		if (!c->since_ns) {
+			c->fd = MHD_get_connection_info(connection,
+							MHD_CONNECTION_INFO_CONNECTION_FD)
+					->connect_fd;
+			c->since_ns = clock_ns(CLOCK_MONOTONIC);
+			*context = c;
+			return;
+		}
+}
+
+static void client_asked(struct MHD_Connection *connection)
+{
+	struct client *c = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT)
+				   ->socket_context;
+
+	if (c)
+		c->since_ns = clock_ns(CLOCK_MONOTONIC);
+}
+
+/* libmicrohttpd notices that such a connection has ended, and closes it. */
+static void clients_end(const struct metrics *m)
+{
+	uint64_t now = clock_ns(CLOCK_MONOTONIC);
+
+	for (size_t i = 0; i < MAX_CONNECTIONS; i++)
+		if (m->clients[i].since_ns && now - m->clients[i].since_ns >= LIFE_NS)
+			shutdown(m->clients[i].fd, SHUT_RDWR);
+}
+
 /* Called with the head of a request, then with what a body it has, then to be answered. A body is
  * read and forgotten; other methods are answered at once, which ends the connection. */
 static enum MHD_Result handle(void *arg, struct MHD_Connection *connection, const char *path,
@@ -154,6 +206,7 @@ static enum MHD_Result handle(void *arg, struct MHD_Connection *connection, cons
 		*body_len = 0;
 		return MHD_YES;
 	}
+	client_asked(connection);
 	if (!strcmp(path, "/metrics"))
 		return answer_metrics(m, connection);
 	if (!strcmp(path, "/healthz"))
@@ -208,7 +261,8 @@ int metrics_open(struct metrics **metrics, const char *address, struct bridge *b
 				     (unsigned int)MAX_CONNECTIONS, MHD_OPTION_CONNECTION_TIMEOUT,
 				     (unsigned int)TIMEOUT_S, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
 				     (size_t)MAX_REQUEST_BYTES, MHD_OPTION_EXTERNAL_LOGGER,
-				     daemon_log, NULL, MHD_OPTION_END);
+				     daemon_log, NULL, MHD_OPTION_NOTIFY_CONNECTION, client_notice,
+				     m, MHD_OPTION_END);
 	err = -ENOMEM;
 	if (!m->daemon) {
 		close(fd);
@@ -247,6 +301,7 @@ bool metrics_serve(struct metrics *m)
 {
 	MHD_UNSIGNED_LONG_LONG timeout;
 
+	clients_end(m);
 	MHD_run(m->daemon);
 	return MHD_get_timeout(m->daemon, &timeout) == MHD_YES && timeout == 0;
 }

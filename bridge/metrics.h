@@ -20,7 +20,8 @@ void metrics_close(struct metrics *metrics); /* NULL is fine */
 int metrics_fd(const struct metrics *metrics);
 
 /* Does what can be done without waiting, for at most 32 connections. Returns whether more can be
- * done at once. To be called once a second too: connections that say nothing are dropped. */
+ * done at once. To be called once a second too: connections that say nothing, or too little, are
+ * dropped. */
 bool metrics_serve(struct metrics *metrics);
 
 #endif

@@ -28,8 +28,9 @@ struct publisher {
 /* How long the last messages may take to reach subscribers once the bridge stops. */
 #define LINGER_MS 1000
 
-/* Of one frame that a peer sends us. */
+/* Of one frame that a peer sends us, and what CURVE adds to it on its way. */
 #define MAX_RECEIVED_BYTES 4096
+#define CURVE_BYTES 33
 
 static int set_int(void *socket, int option, int value)
 {
@@ -61,7 +62,8 @@ static int ipc_path_check(const char *path)
 		return -EEXIST;
 	}
 	memcpy(address.sun_path, path, strlen(path) + 1);
-	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	/* Whoever listens there and accepts nothing must not hold us up. */
+	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (fd < 0) {
 		err = -errno;
 		log_error("ipc://%s: %s", path, strerror(-err));
@@ -148,7 +150,12 @@ int publisher_bind(struct publisher *p, void *socket, const char *const endpoint
 		if (endpoint_kind(endpoints[i]) <= ENDPOINT_ABSTRACT)
 			err = bind_ipc(p, socket, endpoints[i]);
 	if (!err && p->access) {
-		err = access_demand(p->access, p->context, socket);
+		int64_t largest = MAX_RECEIVED_BYTES + CURVE_BYTES;
+
+		err = zmq_setsockopt(socket, ZMQ_MAXMSGSIZE, &largest, sizeof(largest)) ? -errno
+											: 0;
+		if (!err)
+			err = access_demand(p->access, p->context, socket);
 		if (err)
 			log_error("CURVE: %s", zmq_strerror(-err));
 	}

@@ -166,7 +166,7 @@ static const char *request_decode(struct request *q, const zmq_msg_t *body)
 
 static void pack_text(msgpack_packer *pk, const char *text)
 {
-	msgpack_pack_str_with_body(pk, text, strlen(text));
+	encode_text(pk->data, text, strlen(text));
 }
 
 /* Starts {v, id, ...} with further keys to come. */
@@ -404,9 +404,17 @@ struct collection {
 	struct item topics[MAX_TOPICS];
 	size_t n_topics;
 	size_t bytes, scanned;
-	uint64_t next; /* the last position looked at */
-	bool stopped;  /* before the end */
+	uint64_t after; /* where the client stands */
+	uint64_t next;	/* the last position looked at */
+	bool stopped;	/* before the end */
 };
+
+/* Whether the answer may end here. Loss notices take no position: an answer of nothing else leaves
+ * the client where it stands, and the next one would be the same. */
+static bool may_stop(const struct collection *c)
+{
+	return c->next > c->after;
+}
 
 static bool topic_wanted(const struct collection *c, const struct journal_message *m)
 {
@@ -434,13 +442,19 @@ static bool part_add(struct replay *r, const void *data, size_t len)
 	return true;
 }
 
+static void parts_drop(struct replay *r)
+{
+	while (r->n_parts)
+		zmq_msg_close(&r->parts[--r->n_parts]);
+}
+
 static bool collect(void *arg, const struct journal_message *m)
 {
 	struct collection *c = arg;
 	struct replay *r = c->replay;
 
 	if (topic_wanted(c, m)) {
-		if ((r->n_parts && c->bytes + m->len > MAX_ANSWER_BYTES) ||
+		if ((r->n_parts && c->bytes + m->len > MAX_ANSWER_BYTES && may_stop(c)) ||
 		    !part_add(r, m->topic, m->topic_len)) {
 			c->stopped = true;
 			return false;
@@ -453,7 +467,7 @@ static bool collect(void *arg, const struct journal_message *m)
 		c->bytes += m->topic_len + m->len;
 	}
 	c->next = m->n + m->events - 1;
-	if (++c->scanned == MAX_SCANNED) {
+	if (++c->scanned >= MAX_SCANNED && may_stop(c)) {
 		c->stopped = true;
 		return false;
 	}
@@ -537,10 +551,15 @@ static const char *answer_replay(struct replay *r, struct request *q, struct bri
 		after = last;
 	if (first > after + 1)
 		gone = first - after - 1;
-	c.next = after;
+	c.next = c.after = after;
 	err = journal_read(b->journal, socket, run, after + 1, collect, &c);
 	if (err)
 		goto unreadable;
+	/* Without memory for a single message: the client asks again, as when it has no room. */
+	if (c.stopped && !may_stop(&c)) {
+		parts_drop(r);
+		return NULL;
+	}
 	answer_begin(&pk, &out, q, 4);
 	pack_text(&pk, "run");
 	msgpack_pack_uint64(&pk, run);
@@ -556,8 +575,7 @@ static const char *answer_replay(struct replay *r, struct request *q, struct bri
 	return NULL;
 unreadable:
 	state_give_up(b, err);
-	while (r->n_parts)
-		zmq_msg_close(&r->parts[--r->n_parts]);
+	parts_drop(r);
 	return "replay is off";
 }
 

@@ -4,14 +4,19 @@
 
 #include "encode.h"
 
+static void encode_fail(msgpack_sbuffer *out)
+{
+	free(out->data);
+	*out = (msgpack_sbuffer){ .size = SIZE_MAX };
+}
+
 int encode_write(void *buffer, const char *data, size_t len)
 {
 	msgpack_sbuffer *out = buffer;
 
 	if (encode_whole(out) && !msgpack_sbuffer_write(out, data, len))
 		return 0;
-	free(out->data);
-	*out = (msgpack_sbuffer){ .size = SIZE_MAX };
+	encode_fail(out);
 	return -1;
 }
 
@@ -308,6 +313,18 @@ static uint8_t *reserve(msgpack_sbuffer *out, size_t bytes)
 		out->alloc = size;
 	}
 	return (uint8_t *)out->data + out->size;
+}
+
+void encode_text(msgpack_sbuffer *out, const char *text, size_t len)
+{
+	struct writer w = { reserve(out, MAX_HEAD + 3 * len) };
+
+	if (w.at) {
+		put_text(&w, (const uint8_t *)text, len);
+		out->size = (size_t)(w.at - (uint8_t *)out->data);
+	} else {
+		encode_fail(out);
+	}
 }
 
 bool encode_event(msgpack_sbuffer *out, const struct event_desc *event, uint64_t time_us,

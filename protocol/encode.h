@@ -59,6 +59,9 @@ struct value {
 int encode_write(void *buffer, const char *data, size_t len);
 bool encode_whole(const msgpack_sbuffer *out);
 
+/* Text of whatever origin, as valid UTF-8: what is not becomes U+FFFD. */
+void encode_text(msgpack_sbuffer *out, const char *text, size_t len);
+
 /* One event: a map of time_us and the event's fields (values[i] belongs to event->fields[i]).
  * Returns false, having added nothing, when memory is lacking. */
 bool encode_event(msgpack_sbuffer *out, const struct event_desc *event, uint64_t time_us,

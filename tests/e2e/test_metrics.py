@@ -5,6 +5,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -184,6 +185,29 @@ class Metrics(Case):
         self.assertGreater(total['coretap_messages_total{direction="inbound",type="other"}'], 49900)
         self.check_promtool(text)
 
+    def test_a_stranger_makes_no_counter_go_back(self):
+        """Another process of the same executable has fired, and is not read yet: Prometheus would take a counter that
+        goes back for one that began anew, and see a rate of all that was ever fired."""
+        with self.bridge() as bridge, Subscriber(bridge) as sub:
+            sub.wait_status()
+            with FakeNode("burst", 1000, "--wait", "--hold", binary=self.binary):
+                sub.wait_count("mempool.removed", 1000)
+                with FakeNode("burst", 1, "--wait", "--hold", binary=self.binary):
+                    wait_until(lambda: sub.status("low")["ignored"], 5, "the other one is ignored")
+                    bridge.send(signal.SIGSTOP)
+                    with FakeNode("burst", 50000, "--wait", binary=self.binary) as stranger:
+                        stranger.finish()
+                    with socket.create_connection(("127.0.0.1", self.http)) as s:
+                        s.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
+                        bridge.send(signal.SIGCONT)
+                        page = b"".join(iter(lambda: s.recv(65536), b"")).decode()
+                    before = parse(page.split("\r\n\r\n", 1)[1])
+                    time.sleep(1)
+                    after = self.scrape()
+        for key in before:
+            if "_total" in key:
+                self.assertGreaterEqual(after[key], before[key], key)
+
     def test_promtool_finds_nothing(self):
         with self.bridge():
             self.check_promtool(get(self.http)[1])
@@ -241,6 +265,24 @@ class Metrics(Case):
             self.assertEqual(get(self.http, seconds=20)[0], 200)
             for s in idle:
                 s.close()
+
+    def test_drops_at_a_time(self):
+        """Who takes all places, with a byte a second, has them for a while only."""
+        with self.bridge():
+            slow = [socket.create_connection(("127.0.0.1", self.http)) for _ in range(32)]
+            for s in slow:
+                s.sendall(b"GET /metrics HTTP/1.1\r\nX: ")
+
+            def dropped():
+                for s in list(slow):
+                    try:
+                        s.send(b"x")
+                    except OSError:
+                        slow.remove(s)
+                time.sleep(1)
+                return not slow
+            wait_until(dropped, 20, "all of them dropped")
+            self.assertEqual(get(self.http)[0], 200)
 
     def test_scrapes_cost_little(self):
         """A flood of scrapes makes ten pages a second, and no event waits for it."""

@@ -346,6 +346,18 @@ class Journal(Case):
             published = [e for e in sub.of(MESSAGE)]
             self.assertTrue([dict(e) for e in published] == [e for _, e in events])
 
+    def test_replay_beyond_a_loss_notice(self):
+        """One that stands at the place of a message larger than an answer: asking again leads beyond both."""
+        with self.bridge("--payload", "full", "--ring-high", "2M") as bridge, Subscriber(bridge) as sub:
+            sub.wait_status()
+            for count, size in ((1, 100), (1, 3_000_000), (1, 1_500_000), (3, 100)):
+                self.fire(sub, count, size)  # the second one has no place in the ring
+            self.assertEqual((sub.count[MESSAGE], sub.lost), (5, {MESSAGE: 1}))
+            late = CompleteSubscriber(bridge.port, since=0)
+            with late:
+                wait_until(lambda: late.count.get(MESSAGE) == 5 or late.errors, 20, "all of them from replay")
+            self.assertEqual((late.errors, late.gone, late.lost[MESSAGE]), ([], [], 1))
+
     def test_journal_smaller_than_a_message(self):
         """Published all the same, and what replay cannot have it does not claim."""
         with self.bridge("--payload", "full", "--journal-high", "4M", "--journal-low", "4M") \

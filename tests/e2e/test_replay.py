@@ -1,8 +1,10 @@
 """The replay socket: what it gives is what was published, and no request or reader harms it."""
 import os
 import random
+import shutil
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 
@@ -10,7 +12,7 @@ import msgpack
 import zmq
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
-from harness import Bridge, FakeNode, Subscriber, TestCase, main, wait_until
+from harness import FAKE_NODE, Bridge, FakeNode, Subscriber, TestCase, main, wait_until
 from replay import Refused, Replay
 
 NOW_US = 1000000
@@ -243,6 +245,14 @@ class Answers(ReplayCase):
             names = [f["name"] for f in catalogue["mempool.removed"]["fields"]]
             self.assertEqual(names, [k for k in sub.of("mempool.removed")[0] if k != "time_us"] +
                              ([] if "height" in sub.of("mempool.removed")[0] else ["height"]))
+
+    def test_hello_is_utf8(self):
+        """Whatever the path of the binary is: else no client in another language could read it."""
+        with tempfile.TemporaryDirectory(prefix="coretap ") as directory:
+            binary = shutil.copy(FAKE_NODE.encode(), os.fsencode(directory) + b"/caf\xe9")
+            with Bridge(binary=os.fsdecode(binary)) as bridge, Subscriber(bridge) as sub:
+                sub.wait_status()
+                self.assertEqual(self.replay(bridge).ask(op="hello")[0]["binary"], f"{directory}/caf\ufffd")
 
     def test_loss_notices(self):
         """Losses are replayed where they were told, the tail's too."""

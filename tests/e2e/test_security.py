@@ -657,6 +657,56 @@ class Curve(Case):
             self.assertTrue(alice.poll(10000))
             self.assertFalse(eve.poll(2500))
 
+    def test_a_key_that_is_taken_back_behind_a_hole(self):
+        """Files are given the lowest free number: who came after many that have left has a high one."""
+        with open(self.path("clients"), "a") as f:
+            f.write(self.key("eve.pub").decode() + "\n")
+        with Bridge(*self.options(), binary=self.binary) as bridge:
+            def files():
+                return len(os.listdir(f"/proc/{bridge.pid}/fd"))
+            few = files()
+            strangers = [socket.create_connection(("127.0.0.1", bridge.port)) for _ in range(1200)]
+            wait_until(lambda: files() >= few + 1200, 10, "strangers are connected")
+            eve = self.connect(bridge.port, client="eve")
+            self.assertTrue(eve.poll(5000))
+            for stranger in strangers:
+                stranger.close()
+            wait_until(lambda: files() < few + 10, 10, "strangers are gone")
+            shutil.copy(self.path("alice.pub"), self.path("clients"))
+            bridge.send(signal.SIGHUP)
+            wait_until(lambda: "1 of before not in it any more: 1 connections" in bridge.log(), 5, "cut off")
+            while eve.poll(0):  # what was under way
+                eve.recv_multipart()
+            self.assertFalse(eve.poll(2500))
+
+    def test_the_longest_request(self):
+        """4,096 bytes are answered over CURVE as well; one more costs the connection."""
+        with Bridge(*self.options(), binary=self.binary) as bridge:
+            question = {"v": 1, "op": "hello", "id": ""}
+            room = 4096 - len(msgpack.packb(question)) - 2  # of a text16's length
+            for length in (room, room + 1):
+                request = msgpack.packb({**question, "id": "x" * length})
+                s = self.connect(bridge.port + 2, zmq.DEALER, client="alice")
+                s.send(request)
+                self.assertEqual(bool(s.poll(5000 if length == room else 1000)), length == room, len(request))
+
+    def test_a_list_that_is_mended_in_place(self):
+        """By a user who may not open it any more, too: what a broken list was read of is not read again from memory."""
+        clients = self.path("clients")
+        os.chmod(clients, 0o600)
+        with Bridge(*self.options(), "--user", USER, binary=self.binary) as bridge:
+            with open(clients) as f:
+                good = f.read()
+            for text, says in ((good + "rubbish\n" + good, "clients:3: wants a key"), (good, ": 1 key\n"),
+                               (good + "rubbish\n" + good, "clients:3: wants a key"),
+                               (self.key("alice.pub").decode() + "\n" + self.key("eve.pub").decode() + "\n", ": 2 keys\n")):
+                before = bridge.log().count(says)
+                with open(clients, "w") as f:
+                    f.write(text)
+                bridge.send(signal.SIGHUP)
+                wait_until(lambda: bridge.log().count(says) > before, 5, f"read again: {says}")
+            self.assertTrue(self.connect(bridge.port, client="eve").poll(5000))
+
     def test_nothing_without_curve(self):
         """The status says nothing of keys where none are demanded."""
         with Bridge(binary=self.binary) as bridge, Subscriber(bridge) as sub:

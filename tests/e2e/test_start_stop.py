@@ -323,6 +323,18 @@ class Addresses(Case):
             self.check_account(sub, fired)
             self.ipc_works(bridge.name)
 
+    def test_address_of_one_that_accepts_nothing(self):
+        """Stopped, with all the connections that may wait: in use, and no reason to wait for it."""
+        with tempfile.TemporaryDirectory(prefix="coretap ") as directory, \
+                socket.socket(socket.AF_UNIX) as listener, socket.socket(socket.AF_UNIX) as waiting:
+            path = os.path.join(directory, "low.sock")
+            listener.bind(path)
+            listener.listen(0)
+            waiting.connect(path)
+            code, text = self.other("--port", free_port(), "--low", f"ipc://{path}")
+            self.assertEqual(code, ADDRESS, text)
+            self.assertIn("in use by another process", text)
+
     def test_same_label(self):
         with Bridge() as bridge:
             code, text = self.other("--port", free_port(), label=bridge.name)
