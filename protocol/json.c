@@ -48,8 +48,7 @@ void json_raw(struct json *json, const char *text)
 	json_append(json, text, strlen(text));
 }
 
-/* Control characters, line and paragraph separators, and marks that reorder text on a screen. */
-static bool is_unsafe(uint32_t point)
+bool json_is_unsafe(uint32_t point)
 {
 	return point < 0x20 || (point >= 0x7f && point < 0xa0) || point == 0x200e ||
 	       point == 0x200f || (point >= 0x2028 && point <= 0x202e) ||
@@ -86,7 +85,7 @@ void json_text(struct json *json, const char *text, size_t length)
 		if (point == '"' || point == '\\') {
 			*to++ = '\\';
 			*to++ = (char)point;
-		} else if (is_unsafe(point)) {
+		} else if (json_is_unsafe(point)) {
 			*to++ = '\\';
 			if (point == '\n') {
 				*to++ = 'n';

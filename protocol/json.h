@@ -20,6 +20,8 @@ void json_raw(struct json *json, const char *text);
  * direction of text are written as \u escapes: a terminal never acts on what a peer sent.
  * Bytes that are not UTF-8 become U+FFFD. */
 void json_text(struct json *json, const char *text, size_t length);
+/* Control characters, line and paragraph separators, and marks that reorder text on a screen. */
+bool json_is_unsafe(uint32_t point);
 void json_uint(struct json *json, uint64_t number);
 /* Bytes as lowercase hex, integers exact, nil and what JSON cannot say (NaN) as null. */
 void json_item(struct json *json, const struct item *value);

@@ -198,6 +198,16 @@ static void get(const struct item *map, const char *name, struct item *out)
 	decode_field(map, &hint, name, strlen(name), out);
 }
 
+/* A stranger's text, as far as a terminal may see it. */
+static void copy_error(char reason[DECODE_REASON], const struct item *text)
+{
+	uint32_t length = text->length < DECODE_REASON ? text->length : DECODE_REASON - 1;
+
+	for (uint32_t i = 0; i < length; i++)
+		reason[i] = text->data[i] < ' ' || text->data[i] > '~' ? '?' : (char)text->data[i];
+	reason[length] = '\0';
+}
+
 /* Reads the header of an answer; false when it is none, with a reason. */
 static bool read_header(struct filler *filler, const struct frame *frame)
 {
@@ -215,8 +225,7 @@ static bool read_header(struct filler *filler, const struct frame *frame)
 	get(&map, "error", &error);
 	filler->page_next = false;
 	if (error.kind == ITEM_TEXT) {
-		snprintf(filler->reason, sizeof(filler->reason), "%.*s", (int)error.length,
-			 (const char *)error.data);
+		copy_error(filler->reason, &error);
 		filler->head = 0;
 		if (filler->question == SINCE)
 			filler->phase = GIVE_UP;
@@ -384,8 +393,9 @@ static int refuse(struct filler *filler)
 /* No answer yet: asks again, or gives up, when it is time. */
 static int wait_on(struct filler *filler, int64_t now)
 {
+	/* Some of it counts: who looks but now and then does not wait for ever. */
 	if (now - filler->looked_at > AWAY_MS)
-		filler->waiting_since += now - filler->looked_at;
+		filler->waiting_since += now - filler->looked_at - AWAY_MS;
 	filler->looked_at = now;
 	if (now - filler->waiting_since >= GIVE_UP_MS) {
 		transport_hang_up(filler->transport, filler->socket);

@@ -114,6 +114,7 @@ static void start_run(struct tracker *tracker, struct node *node, uint64_t run, 
 	node->run = run;
 	node->n = node->sure = n;
 	node->fresh = fresh;
+	node->restored = false;
 	numbers_clear(node);
 }
 
@@ -191,6 +192,8 @@ static uint64_t behind_heads(const struct tracker *tracker, struct node *node,
 			after = topic->at;
 		if (!topic && node->fresh && head.number)
 			after = 0;
+		if (!topic && node->restored && head.number && node->sure < after)
+			after = node->sure;
 	}
 	return tracker->coverage == COVERS_WHOLE && status->n > node->n && node->n < after ? node->n
 											   : after;
@@ -263,6 +266,7 @@ static int take_status(struct tracker *tracker, enum origin origin, const char *
 	if (status->n > node->n)
 		node->n = status->n;
 	node->sure = node->n;
+	node->restored = false;
 	tracker->heads = status->heads;
 	tracker->pending |= last;
 	tracker->frames =
@@ -366,6 +370,9 @@ int tracker_take(struct tracker *tracker, enum origin origin, const char *name, 
 	}
 	tracker->topic = topic;
 
+	if (!topic->next && node->restored && origin == ORIGIN_LIVE &&
+	    tracker->coverage != COVERS_WHOLE)
+		return set_missing(tracker, node, message->run, message->n - 1, node->sure);
 	if (topic->next && message->seq < topic->next) {
 		if (!topic->partial || message->next <= topic->next) {
 			tracker->counters[CORETAP_COUNT_DUPLICATES]++;
@@ -427,7 +434,9 @@ void tracker_reach(struct tracker *tracker, uint64_t n)
 
 	if (n > node->n)
 		node->n = n;
-	if (n > node->sure)
+	/* Of several topics one may miss more: a walk that began later does not vouch for it. */
+	if (n > node->sure &&
+	    (tracker->missing.run != node->run || tracker->missing.after <= node->sure))
 		node->sure = n;
 }
 
@@ -648,6 +657,9 @@ int tracker_restore(struct tracker *tracker, const char *label, size_t length, u
 		return err;
 	node->run = run;
 	node->n = node->sure = n;
+	/* Saved when the run had just been entered. */
+	node->fresh = !n;
+	node->restored = true;
 	tracker->node = node;
 	return 0;
 }
@@ -663,5 +675,6 @@ int tracker_restore_topic(struct tracker *tracker, const char *name, size_t leng
 	topic->next = next;
 	topic->at = tracker->node->n;
 	topic->partial = true;
+	tracker->node->fresh = false;
 	return 0;
 }

@@ -414,8 +414,8 @@ static int turn(struct forward *forward)
 	}
 	if (forward->linked)
 		check_window(forward);
-	if (!err && forward->report_us && clock_us() - forward->reported_at >= forward->report_us)
-		report(forward, clock_us());
+	if (!err && forward->report_us && steady_us() - forward->reported_at >= forward->report_us)
+		report(forward, steady_us());
 	return err;
 }
 
@@ -481,7 +481,7 @@ static int forward_run(struct forward *forward)
 		return EXIT_OTHER;
 	}
 	fds[1] = (struct pollfd){ .fd = forward->wake, .events = POLLIN };
-	forward->reported_at = clock_us();
+	forward->reported_at = steady_us();
 	while (!err) {
 		err = turn(forward);
 		if (err)
@@ -662,6 +662,9 @@ static int start(struct arguments *arguments)
 		return EXIT_OTHER;
 	}
 	snprintf(forward->writer, sizeof(forward->writer), "%08x", id);
+	/* Not while the other one may still write: see window.h. */
+	if (forward->takeover_ms < QUIET_MS)
+		forward->takeover_ms = QUIET_MS;
 	/* Statuses are what a forwarder writes at least. */
 	if (forward->takeover_ms < (int64_t)(3 * arguments->source.status_us / 1000))
 		forward->takeover_ms = (int64_t)(3 * arguments->source.status_us / 1000);
@@ -751,7 +754,7 @@ const struct subcommand command_forward = {
 		"  --takeover TIME\n"
 		"                 when another forwarder writes, stand by until it is silent for "
 		"so "
-		"long (5s)\n"
+		"long (5s, 2s at least)\n"
 		"  --report TIME  tell rates, and how far behind, so often\n\n"
 		"While nothing can be published the journals of the coretapds hold what happens. "
 		"When one is\n"

@@ -199,7 +199,7 @@ static bool add_node(struct setup *setup, const char *label)
 	return true;
 }
 
-static bool parse_size(const char *what, const char *text, int64_t max, int64_t *size)
+static bool parse_size(const char *what, const char *text, int64_t min, int64_t max, int64_t *size)
 {
 	static const char units[] = "KMGT";
 	char *end;
@@ -214,12 +214,13 @@ static bool parse_size(const char *what, const char *text, int64_t max, int64_t 
 	unit = *end ? strchr(units, *end) : NULL;
 	for (const char *at = units; unit && at <= unit; at++)
 		number *= 1024;
-	if (*text >= '0' && *text <= '9' && (!*end || (unit && !end[1])) && number >= 1 &&
+	if (*text >= '0' && *text <= '9' && (!*end || (unit && !end[1])) && number >= (double)min &&
 	    number <= (double)max) {
 		*size = (int64_t)number;
 		return true;
 	}
-	complain("%s %s: not a size, like 500M, 100G or unlimited", what, text);
+	complain("%s %s: not a size of at least %" PRId64 ", like 500M, 100G or unlimited", what,
+		 text, min);
 	return false;
 }
 
@@ -274,9 +275,10 @@ static bool take_option(struct setup *setup, int option, const char *value)
 		}
 		return parse_time("--max-age", value, &setup->max_age_ns);
 	case 'b':
-		return parse_size("--max-bytes", value, INT64_C(1) << 60, &setup->max_bytes);
+		return parse_size("--max-bytes", value, 1, INT64_C(1) << 60, &setup->max_bytes);
 	case 'm':
-		return parse_size("--max-message", value, INT32_MAX, &setup->max_message);
+		return parse_size("--max-message", value, STREAM_LEAST_MESSAGE, INT32_MAX,
+				  &setup->max_message);
 	case 'd':
 		if (!choose("--discard", value, "old", "new", &other))
 			return false;
@@ -375,8 +377,9 @@ const struct subcommand command_setup = {
 		"  --max-age TIME how long messages are kept (7d), or unlimited\n"
 		"  --max-bytes N  how many bytes, like 100G (unlimited)\n"
 		"  --max-message N\n"
-		"                 bytes of one message (unlimited; the server's max_payload holds "
-		"too)\n"
+		"                 bytes of one message, at least 32K (unlimited; the server's "
+		"max_payload\n"
+		"                 holds too)\n"
 		"  --discard old|new\n"
 		"                 when it is full: the oldest go (old), or nothing is taken and "
 		"the "

@@ -229,10 +229,12 @@ static int draft_status(struct source *source, const struct coretap_event *event
 			struct draft *draft)
 {
 	const struct coretap_message *frame = event->frames;
+	uint64_t last_us = source->status_us[event->socket];
 	char topic[64];
 
-	if (event->kind == CORETAP_STATUS &&
-	    event->time_us < source->status_us[event->socket] + source->options.status_us)
+	/* An earlier one comes from a clock that was set back. */
+	if (event->kind == CORETAP_STATUS && event->time_us >= last_us &&
+	    event->time_us - last_us < source->options.status_us)
 		return 2;
 	snprintf(topic, sizeof(topic), "%s.%s", event->topic, socket_name(event->socket));
 	start_draft(source, event, draft, topic, event->time_us);

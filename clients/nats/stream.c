@@ -56,6 +56,13 @@ int stream_open(struct stream *stream, natsConnection *connection, const char *n
 	stream->max_message = max_payload > 0 ? (size_t)max_payload : SIZE_MAX;
 	if (info->Config->MaxMsgSize >= 0 && (size_t)info->Config->MaxMsgSize < stream->max_message)
 		stream->max_message = (size_t)info->Config->MaxMsgSize;
+	if (stream->max_message < STREAM_LEAST_MESSAGE) {
+		snprintf(stream->reason, sizeof(stream->reason),
+			 "stream %s: takes messages of up to %zu bytes; a status needs %d: raise "
+			 "max_payload of the servers, or `coretap-nats setup --max-message`",
+			 name, stream->max_message, STREAM_LEAST_MESSAGE);
+		err = -EINVAL;
+	}
 	if (info->Config->Retention != js_LimitsPolicy || info->Config->NoAck ||
 	    info->Config->Sealed || info->Config->Mirror || info->Config->SourcesLen) {
 		snprintf(stream->reason, sizeof(stream->reason),
@@ -277,7 +284,7 @@ int stream_has_other_writer(struct stream *stream, const char *writer)
 		return 0;
 	status = js_GetMsg(&msg, stream->js, stream->name, stream->last, NULL, &code);
 	if (code == JSNoMessageFoundErr)
-		return 0;
+		return 1; /* purged, or aged out: whose it was is unknown */
 	if (status != NATS_OK)
 		return fail(stream, status, code);
 	found = get_header(msg, HEADER_ORIGIN, &origin);

@@ -17,6 +17,10 @@
 /* coretap. label . topic; the longest topic that the library lets pass has 96 bytes. */
 #define MAX_SUBJECT 192
 
+/* Statuses and notices have room in it, and all messages of coretapd's but for single large events.
+ */
+#define STREAM_LEAST_MESSAGE (32 << 10)
+
 struct stream {
 	jsCtx *js;
 	const char *name;
@@ -39,8 +43,8 @@ int stream_position(struct stream *stream, const char *label, struct position *p
 /* Asks for the sequence that the stream ends with now. Returns 0, -EAGAIN or -ENOMEM. */
 int stream_ends(struct stream *stream, uint64_t *last);
 
-/* Whether the last message was published by somebody else, or a negative errno value with
- * stream->reason. */
+/* Whether the last message was, or may have been, published by somebody else, or a negative errno
+ * value with stream->reason. */
 int stream_has_other_writer(struct stream *stream, const char *writer);
 
 #endif

@@ -117,7 +117,7 @@ static void show(struct tail *tail, struct tracker *tracker)
 static bool take(struct tail *tail, natsMsg *msg)
 {
 	const char *subject = natsMsg_GetSubject(msg) + strlen(SUBJECT_PREFIX);
-	const char *topic = strchr(subject, '.'), *origin = "";
+	const char *topic = strchr(subject, '.'), *origin = NULL;
 	struct channel *channel;
 	size_t length;
 	int err;
@@ -132,8 +132,9 @@ static bool take(struct tail *tail, natsMsg *msg)
 		return true;
 	if (natsMsgHeader_Get(msg, HEADER_ORIGIN, &origin) == NATS_NO_MEMORY)
 		return false;
+	/* Who may publish there may have none. */
 	channel = find_channel(tail, subject, length,
-			       strncmp(origin, "high", 4) ? SOCKET_LOW : SOCKET_HIGH);
+			       origin && !strncmp(origin, "high", 4) ? SOCKET_HIGH : SOCKET_LOW);
 	if (!channel)
 		return false;
 	err = tracker_take(channel->tracker, ORIGIN_FINAL, topic, strlen(topic),
@@ -173,6 +174,9 @@ static int subscribe(struct tail *tail, jsCtx *js, natsSubscription **subscripti
 		options.Config.OptStartTime = (int64_t)time_us * 1000;
 	}
 	status = js_SubscribeSync(subscription, js, subject, NULL, &options, &code);
+	/* The servers bound what waits here, for who reads slowly, in bytes. */
+	if (status == NATS_OK)
+		status = natsSubscription_SetPendingLimits(*subscription, -1, -1);
 	if (status == NATS_OK)
 		return EXIT_DONE;
 	complain("stream %s: %s", tail->stream_name,

@@ -6,11 +6,11 @@ A step is a map; its first key names what it does:
                   or a list), and lost, run, node, pid where they matter
     drop TOPIC    keep it for replay only: the client has to ask
     vanish TOPIC  publish it, but do not keep it
-    status SOCKET, stopping SOCKET   n, heads, and run, node, replay where they matter
+    status SOCKET, stopping SOCKET   n, heads, and run, node, replay, time_us where they matter
     raw SOCKET    frames: a list of hex texts, published as they are; repeat: how often
     forget N      replay no longer has positions below N
-    replay MODE   on; off (answers with an error); silent; garbage; foreign (messages of another run);
-                  endless (next without an end); bomb
+    replay MODE   on; off (answers with an error); hostile (with one for terminals); silent;
+                  garbage; foreign (messages of another run); endless (next without an end); bomb
     restart       close all sockets and bind them again, wait for the client to come back
     asked N       wait until N requests came to replay
     wait SECONDS
@@ -163,7 +163,7 @@ class Publisher:
     def status(self, socket, topic, step):
         node, run = ({**self.current, **step}[k] for k in ("node", "run"))
         self.sockets[socket].send_multipart([topic.encode(), msgpack.packb({
-            "v": 1, "node": node, "run": run, "socket": socket, "time_us": 1700000002000000,
+            "v": 1, "node": node, "run": run, "socket": socket, "time_us": step.get("time_us", 1700000002000000),
             "n": step.get("n", 0), "heads": step.get("heads", {}), "held": 1, "counters": {},
             "replay": step.get("replay", "ok"), "pid": None, "ignored": []})])
 
@@ -198,6 +198,8 @@ class Publisher:
             return None
         if self.mode == "off":
             return [msgpack.packb({**begin, "error": "replay is off"})]
+        if self.mode == "hostile":
+            return [msgpack.packb({**begin, "error": "\x1b[2J\x1b]0;gone\x07\u202e\n"})]
         if self.mode == "garbage":
             return [b"\xc1\x00", b"\xff"]
         if self.mode == "bomb":
@@ -206,6 +208,8 @@ class Publisher:
             return [msgpack.packb({**begin, "run": self.current["run"], "runs": [
                 {"run": run, "ended": run != self.current["run"], "topics": self.heads[run]}
                 for run in sorted({m[1] for m in self.journal})]})]
+        if "run" not in request:
+            return [msgpack.packb({**begin, "error": "run is not held"})]
         run, after, socket = request["run"], request["after"], request["socket"]
         held = sorted((m for m in self.journal if m[0] == socket and m[1] == run),
                       key=lambda m: (m[2], m[3]))

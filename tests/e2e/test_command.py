@@ -8,6 +8,7 @@ import select
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
@@ -16,9 +17,10 @@ import time
 import msgpack
 import zmq
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
+sys.path[:0] = [os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", name) for name in ("lib", "conformance")]
 from harness import (FAKE_NODE, ROOT, Bridge, FakeNode, Subscriber, TestCase, free_port, library, main,
-                     need_root, tool, wait_until)
+                     compile_text, need_root, tool, wait_until)
+from publisher import RUN, Publisher
 from replay import Refused, Replay
 
 COMMANDS = ["tail", "evictions", "watch", "record", "play", "topics", "probes", "doctor"]
@@ -362,6 +364,22 @@ class Streams(CommandCase):
             self.assertIn(words, tail.log())
         again.stop()
 
+    def test_hostile_answers(self):
+        """What replay says does not act on the terminal."""
+        publisher = Publisher(free_port())
+        self.addCleanup(publisher.close)
+        publisher.mode = "hostile"
+        address = ("--address", f"tcp://127.0.0.1:{publisher.port}")
+        tail = self.run_command("tail", "mempool.removed", "--since", "oldest", *address)
+        publisher.play([{"status": "low"}], ["low"])
+        wait_until(lambda: "nothing from before now" in tail.log(), 10, "the answer")
+        topics = coretap("topics", *address)
+        self.assertEqual(topics.returncode, 1)
+        for text in (tail.log(), topics.stderr):
+            self.assertIn("gone", text)
+            self.assertNotRegex(text, "[\0-\x09\x0b-\x1f\x7f-\x9f\u202e]")
+            self.assertEqual(text.count("\n"), 1)
+
 
 class Watch(CommandCase):
     def watch(self, txid, *args):
@@ -428,6 +446,19 @@ class Watch(CommandCase):
             wait_until(follow.lines, 5, "the line")
             self.assertIsNone(follow.process.poll())
             self.assertEqual(follow.stop(), 12)
+
+    def test_reason_that_could_not_be_read(self):
+        """It may have been a block. A txid that is named twice is watched once."""
+        txid = "11" * 32
+        for reason, code, what in ((None, 13, "unknown"), ("block", 0, "confirmed")):
+            with self.subTest(reason), Publisher(free_port()) as publisher:
+                watch = self.run_command("watch", txid, txid, "--json", "--address",
+                                         f"tcp://127.0.0.1:{publisher.port}")
+                event = {"time_us": RUN, "txid": {"hex": txid}, "reason": reason}
+                publisher.play([{"status": "low"}, {"send": "mempool.removed", "seq": 1, "n": 1, "events": [event]}],
+                               ["low", "high"])
+                self.assertEqual(watch.process.wait(40), code, watch.log())
+                self.assertEqual([json.loads(line)["what"] for line in watch.lines()], [what])
 
     def test_loss_makes_unknown(self):
         bridge = self.bridge("--ring-low", "64K")
@@ -598,6 +629,41 @@ class Recordings(CommandCase):
             ours = [f for f in found if f[0] == name]
             self.assertGreater(len(ours), 0)
             self.assertTrue(ours == [b for b in bodies if b[0] == name][:len(ours)], name)
+
+    def test_clock_set_back(self):
+        """An hour, while a recording is played and another one made: neither takes an hour."""
+        shim = compile_text(self.directory, '''
+#include <stdlib.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+int clock_gettime(clockid_t clock, struct timespec *time)
+{
+    static time_t begun;
+    struct timespec now;
+
+    syscall(SYS_clock_gettime, CLOCK_MONOTONIC, &now);
+    begun = begun ? begun : now.tv_sec;
+    syscall(SYS_clock_gettime, clock, time);
+    if (clock == CLOCK_REALTIME && now.tv_sec > begun)
+        time->tv_sec -= 3600;
+    return 0;
+}
+''', "clock", "-shared", "-fPIC")
+        topic, port = b"mempool.rejected", free_port()
+        with open(self.path("recording"), "wb") as file:
+            file.write(b"coretap recording 1\n")
+            for i in range(1, 7):
+                body = msgpack.packb({"v": 1, "node": "n", "run": RUN, "pid": 1, "n": i, "seq": i,
+                                      "events": [{"time_us": RUN + i * 500000}]})
+                file.write(struct.pack("<IQBB", 10 + len(topic) + len(body), RUN, 0, len(topic)) + topic + body)
+        for words in (("play", self.path("recording"), "--port", port),
+                      ("record", self.path("other"), "--for", "3s", "--address", f"tcp://127.0.0.1:{port}")):
+            # The shim comes before a sanitizer's library, and would be called by it.
+            done = subprocess.run([tool("coretap", False), *map(str, words)], env={**os.environ, "LD_PRELOAD": shim},
+                                  timeout=120, capture_output=True, text=True)
+            self.assertEqual(done.returncode, 0, done.stderr)
 
     def test_full_disk(self):
         need_root()

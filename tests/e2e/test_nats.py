@@ -7,6 +7,7 @@ import json
 import os
 import random
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -14,11 +15,13 @@ import tempfile
 import threading
 import time
 
+import msgpack
 import zmq
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
+sys.path[:0] = [os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", name) for name in ("lib", "conformance")]
 from harness import Bridge, FakeNode, TestCase, free_port, main, need_root, private_copy, tool, wait_until
 from nats import EXAMPLES, Cluster, Connection, Forwarder, Pull, need_nats, read, setup, wait_forwarded
+from publisher import RUN, Publisher
 
 SECONDS = float(os.environ.get("NATS_SECONDS", 16))
 OUTAGE = float(os.environ.get("NATS_OUTAGE", 5))
@@ -214,6 +217,63 @@ class Nats(TestCase):
         self.assertEqual(other.stop(), 0)
         self.check_whole(cluster, {bridge.name: fired})
 
+    def test_purged_beside_another(self):
+        """That the last message is gone does not say that nobody writes."""
+        cluster, bridge, first = self.one()
+        wait_until(lambda: any(count for count, _ in cluster.stream().values()), what="the first statuses")
+        second = self.enter(Forwarder(cluster, bridge, args=("--takeover", "1m")))
+        second.wait_log("standing by")
+        first.process.send_signal(signal.SIGSTOP)
+        connection = cluster.connect()
+        self.assertGreater(connection.request("$JS.API.STREAM.PURGE.coretap")["purged"], 0)
+        time.sleep(3)
+        first.process.send_signal(signal.SIGCONT)
+        wait_until(lambda: any(count for count, _ in cluster.stream().values()), 30, "statuses again")
+        connection.close()
+        self.assertNotIn("publishing after", second.log())
+        self.assertEqual((first.stop(), second.stop()), (0, 0))
+
+    def test_clock_set_back(self):
+        """Statuses are passed on whatever time the node's machine has."""
+        cluster = self.enter(Cluster())
+        setup(cluster)
+        publisher = self.enter(Publisher(free_port()))
+        self.enter(Forwarder(cluster, publisher))
+
+        def stored():
+            return sum(count for count, _ in cluster.stream().values())
+
+        def passed(hour):
+            seconds[0] += 1
+            for name in ("low", "high"):
+                publisher.step({"status": name, "time_us": RUN + (hour * 3600 + seconds[0]) * 10**6})
+            return stored() > before + 4
+        seconds = [0]
+        for hour in (2, 1):
+            before = stored()
+            wait_until(lambda: passed(hour), 20, f"statuses of hour {hour}")
+
+    def test_tail_of_strange_messages(self):
+        """One without headers is told, and the rest goes on; who reads slowly loses none."""
+        cluster, count, header = self.enter(Cluster()), 100000, b"NATS/1.0\r\nCoretap: low 00000001\r\n\r\n"
+        setup(cluster)
+        with socket.create_connection(("127.0.0.1", cluster.clients[0])) as server:
+            server.sendall(b'CONNECT {"verbose":false,"headers":true}\r\nPUB coretap.n.hello 2\r\nhi\r\n')
+            for i in range(1, count + 1):
+                body = msgpack.packb({"v": 1, "node": "n", "run": RUN, "pid": 1, "n": i, "seq": i,
+                                      "events": [{"time_us": i}]})
+                server.sendall(b"HPUB coretap.n.mempool.rejected %d %d\r\n%s%s\r\n"
+                               % (len(header), len(header) + len(body), header, body))
+            wait_until(lambda: sum(n for n, _ in cluster.stream().values()) == count + 1, 60, "the messages")
+        tail = subprocess.Popen([tool("coretap-nats"), "tail", "--since", "oldest", "--json", "--count", str(count),
+                                 "--server", cluster.url], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        time.sleep(5)
+        out, errors = tail.communicate(timeout=240)
+        self.assertEqual((tail.returncode, errors.count("\n")), (0, 1), errors)
+        self.assertIn("a malformed message of hello", errors)
+        events = [e for e in map(json.loads, out.splitlines()) if "notice" not in e]
+        self.assertEqual([e["seq"] for e in events], list(range(1, count + 1)))
+
     def test_full_stream(self):
         """A stream that takes nothing more when it is full: the journal holds until there is room."""
         cluster, bridge, forwarder = self.one(
@@ -352,6 +412,7 @@ class Nats(TestCase):
                            ("setup x", "x: not an option"), ("setup --replicas 6", "--replicas 6: from 1 to 5"),
                            ("setup --discard all", "--discard"), ("setup --storage tape", "--storage"),
                            ("setup --max-bytes x", "--max-bytes"), ("setup --max-message 3G", "--max-message"),
+                           ("setup --max-message 4K", "--max-message 4K: not a size of at least 32768"),
                            ("setup --max-age x", "--max-age"), ("setup --duplicate-window x", "--duplicate-window"),
                            ("setup --node a.b", "a.b"), ("setup --node a --from b", "exclude each other"),
                            *((f"{command} --stream bad{c}name", f"--stream bad{c}name: not the name of a stream")

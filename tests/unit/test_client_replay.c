@@ -554,6 +554,16 @@ static void test_mute(struct publisher *publisher)
 	publish(publisher, M(ADDED, 18, 13, 1));
 	expect_event(tap, ADDED, 12, 17);
 	expect_event(tap, ADDED, 13, 18);
+
+	/* Also who looks only now and then does not wait for ever. */
+	set_mute(true);
+	start = now_ms();
+	keep(M(ADDED, 19, 14, 1));
+	publish(publisher, M(ADDED, 20, 15, 1));
+	while (coretap_next(tap, &event, 0) == 0 && now_ms() - start < 12000)
+		usleep(1250 * 1000);
+	if (coretap_event_kind(event) != CORETAP_GAP)
+		fail("nothing told after %" PRId64 " ms", now_ms() - start);
 	coretap_close(tap);
 }
 
@@ -641,6 +651,85 @@ static struct coretap *resume(const struct publisher *publisher, const char *pat
 	if (coretap_set_position(tap, path))
 		fail("coretap_set_position");
 	return tap;
+}
+
+/* Saved when a run was entered and nothing of it taken yet: it begins with number 1. */
+static void test_position_of_new_run(struct publisher *publisher)
+{
+	struct coretap *tap;
+	char path[96];
+
+	begin("position of a new run", 100);
+	snprintf(path, sizeof(path), "%s/new-run", publisher->directory);
+	for (int killed = 0; killed < 2; killed++) {
+		tap = SUBSCRIBE(publisher, ADDED);
+		coretap_set_position(tap, path);
+		coretap_commit(tap);
+		connect_to(tap, publisher, LOW);
+		if (!killed) {
+			publish(publisher, M(ADDED, 10, 5, 1));
+			expect_event(tap, ADDED, 5, 10);
+			journal.heads[0] = 5;
+			journal.last_run = RUN + 1;
+			keep((struct message){ ADDED, .run = RUN + 1, .n = 1, .seq = 1,
+					       .events = 2 });
+		}
+		status(publisher, RUN + 1, 2, 2, 0, "ok");
+		if (!killed)
+			expect(tap, "{\"notice\":\"new_run\",\"socket\":\"low\",\"node\":\"host\","
+				    "\"run\":1700000000000001,\"old_run\":1700000000000000}");
+		if (!killed && coretap_commit(tap))
+			fail("coretap_commit");
+		expect_event(tap, ADDED, 1, 1);
+		expect_event(tap, ADDED, 2, 2);
+		coretap_close(tap);
+	}
+	unlink(path);
+}
+
+/* Of the high socket a part is received: a gap of one topic that was filled vouches for no other.
+ */
+static void test_position_of_a_part(struct publisher *publisher)
+{
+	static const char add[] = "utxocache.add", spent[] = "utxocache.spent";
+	static const struct message messages[] = {
+		{ add, .n = 1, .seq = 1, .events = 1 },	  { spent, .n = 2, .seq = 1, .events = 1 },
+		{ spent, .n = 3, .seq = 2, .events = 1 }, { add, .n = 4, .seq = 2, .events = 1 },
+		{ add, .n = 5, .seq = 3, .events = 1 },	  { add, .n = 6, .seq = 4, .events = 1 },
+	};
+	struct coretap *tap;
+	char path[96];
+
+	begin("position of a part", 100);
+	snprintf(path, sizeof(path), "%s/part", publisher->directory);
+	tap = SUBSCRIBE(publisher, add, spent);
+	coretap_set_position(tap, path);
+	coretap_commit(tap);
+	connect_to(tap, publisher, HIGH);
+	for (int i = 0; i < 6; i++) {
+		keep(messages[i]);
+		if (i != 2 && i != 4) /* these are dropped on the way */
+			send_message(publisher, HIGH, messages[i]);
+	}
+	expect_event(tap, add, 1, 1);
+	expect_event(tap, spent, 1, 2);
+	for (uint64_t i = 2; i <= 4; i++)
+		expect_event(tap, add, i, i + 2);
+	expect_nothing(tap);
+	if (coretap_commit(tap))
+		fail("coretap_commit");
+	coretap_close(tap);
+
+	tap = SUBSCRIBE(publisher, add, spent);
+	coretap_set_position(tap, path);
+	connect_to(tap, publisher, HIGH);
+	keep(M(spent, 7, 3, 1));
+	send_message(publisher, HIGH, M(spent, 7, 3, 1));
+	expect_event(tap, spent, 2, 3);
+	expect_event(tap, spent, 3, 7);
+	expect_nothing(tap);
+	coretap_close(tap);
+	unlink(path);
 }
 
 /* A saved position: exactly what comes after it, also within a message, also a loss. */
@@ -797,6 +886,8 @@ int main(void)
 	test_off(&publisher);
 	test_rogue(&publisher);
 	test_since(&publisher);
+	test_position_of_new_run(&publisher);
+	test_position_of_a_part(&publisher);
 	test_position(&publisher);
 	test_flood(&publisher);
 	test_mute(&publisher);

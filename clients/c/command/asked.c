@@ -35,12 +35,33 @@ static struct item member(const struct item *map, const char *name, enum item_ki
 	return found;
 }
 
+/* A stranger's text, with `?` for what a terminal would act on. NULL when memory is lacking. */
+static char *plain(const struct item *text)
+{
+	const uint8_t *at = text->data, *end = text->length ? at + text->length : at;
+	char *copy = malloc(text->length + 1), *to = copy;
+
+	while (copy && at < end) {
+		uint32_t point;
+		unsigned int bytes = decode_utf8(at, end, &point);
+
+		if (!bytes || json_is_unsafe(point))
+			*to++ = '?';
+		else
+			to = (char *)memcpy(to, at, bytes) + bytes;
+		at += bytes ? bytes : 1;
+	}
+	if (copy)
+		*to = '\0';
+	return copy;
+}
+
 /* A descriptor's texts end with NUL, those of the answer do not. */
 static const char *text_copy(const struct item *map, const char *name)
 {
 	struct item text = member(map, name, ITEM_TEXT);
 
-	return text.length ? strndup((const char *)text.data, text.length) : strdup("");
+	return plain(&text);
 }
 
 static enum field_type type_named(const char *name)
@@ -112,8 +133,11 @@ static int answer_read(const char *address, const struct frame *frame,
 	error = member(&map, "error", ITEM_TEXT);
 	array = member(&map, "events", ITEM_ARRAY);
 	if (!array.length) {
-		complain("%s: it has no catalogue%s%.*s", address, error.length ? ": " : "",
-			 (int)error.length, error.length ? (const char *)error.data : "");
+		char *why = plain(&error);
+
+		complain("%s: it has no catalogue%s%s", address, error.length ? ": " : "",
+			 why ? why : "");
+		free(why);
 		return EXIT_OTHER;
 	}
 	descs = calloc(array.length, sizeof(*descs));

@@ -98,7 +98,7 @@ struct follow {
 
 	const char *since;    /* as the command line has it, NULL = from now on */
 	const char *position; /* file, NULL = none */
-	uint64_t end_us;      /* when to end, Unix microseconds, 0 = never */
+	uint64_t end_us;      /* when to end, as steady_us has it, 0 = never */
 	bool ended_by_time;
 	bool ended_by_signal;
 	/* Called for notices, after they were told. Returns whether to go on. */
@@ -165,6 +165,7 @@ bool parse_duration(const char *what, const char *text, uint64_t *microseconds);
 /* Parses the argument of --since: a duration back from now, "oldest", or a time. The same. */
 bool parse_since(const char *text, uint64_t *time_us);
 
-uint64_t clock_us(void); /* Unix microseconds */
+uint64_t clock_us(void);  /* Unix microseconds */
+uint64_t steady_us(void); /* for intervals: no setting of the clock changes it */
 
 #endif

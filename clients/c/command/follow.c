@@ -279,7 +279,7 @@ static bool settle(struct follow *follow, int *err)
 
 static bool time_is_up(struct follow *follow)
 {
-	follow->ended_by_time = follow->end_us && clock_us() >= follow->end_us;
+	follow->ended_by_time = follow->end_us && steady_us() >= follow->end_us;
 	return follow->ended_by_time;
 }
 
@@ -287,7 +287,7 @@ static bool time_is_up(struct follow *follow)
 static bool await(struct follow *follow, struct pollfd fds[3], int timeout_ms)
 {
 	if (follow->end_us && timeout_ms) {
-		uint64_t now = clock_us();
+		uint64_t now = steady_us();
 		uint64_t left = follow->end_us > now ? (follow->end_us - now) / 1000 + 1 : 0;
 
 		if (left < (uint64_t)timeout_ms)

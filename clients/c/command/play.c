@@ -46,7 +46,7 @@ static enum socket_id next_socket(const struct playlist *list)
 static void show_progress(struct play *play, bool last)
 {
 	uint64_t done = play->list.n_played[0] + play->list.n_played[1];
-	uint64_t all = play->list.n[0] + play->list.n[1], now = clock_us();
+	uint64_t all = play->list.n[0] + play->list.n[1], now = steady_us();
 
 	if (!play->progress || (!last && now - play->shown_at < 200000))
 		return;
@@ -59,7 +59,7 @@ static void show_progress(struct play *play, bool last)
 static bool serve_until(struct play *play, uint64_t until)
 {
 	for (;;) {
-		uint64_t now = clock_us();
+		uint64_t now = steady_us();
 
 		if (now >= play->next_status) {
 			player_status(play->player, TOPIC_STATUS);
@@ -70,7 +70,7 @@ static bool serve_until(struct play *play, uint64_t until)
 				  until < play->next_status ? until : play->next_status,
 				  play->stop_fd))
 			return false;
-		if (clock_us() >= until)
+		if (steady_us() >= until)
 			return true;
 	}
 }
@@ -82,9 +82,9 @@ static bool publish(struct play *play)
 	uint64_t begun, first = 0, latest = 0, due = 0, checked = 0;
 	enum socket_id socket;
 
-	if (!serve_until(play, clock_us() + SETTLE_US))
+	if (!serve_until(play, steady_us() + SETTLE_US))
 		return false;
-	begun = clock_us();
+	begun = steady_us();
 	while ((socket = next_socket(list)) != N_SOCKETS) {
 		uint64_t time_us = list->played[socket][list->n_played[socket]].time_us;
 
@@ -95,7 +95,7 @@ static bool publish(struct play *play)
 		if (play->speed > 0)
 			due = begun + (uint64_t)((double)(latest - first) / play->speed);
 		/* Requests are looked for now and then also when there is no time to wait. */
-		if (clock_us() < due || ++checked % 64 == 0)
+		if (steady_us() < due || ++checked % 64 == 0)
 			if (!serve_until(play, due))
 				return false;
 		player_publish(play->player, socket);
@@ -128,7 +128,7 @@ static int play_all(struct play *play)
 	whole = publish(play);
 	if (whole) {
 		show_progress(play, true);
-		serve_until(play, play->stay ? UINT64_MAX : clock_us() + TAIL_US);
+		serve_until(play, play->stay ? UINT64_MAX : steady_us() + TAIL_US);
 	}
 	player_status(play->player, TOPIC_STOPPING);
 	player_close(play->player);

@@ -472,12 +472,12 @@ bool player_serve(struct player *player, uint64_t until_us, int stop_fd)
 			{ .socket = player->sockets[N_SOCKETS], .events = ZMQ_POLLIN },
 			{ .fd = stop_fd, .events = ZMQ_POLLIN },
 		};
-		uint64_t now = clock_us();
+		uint64_t now = steady_us();
 
 		zmq_poll(items, 2, until_us > now ? (long)((until_us - now + 999) / 1000) : 0);
 		if (items[1].revents)
 			return false;
-		if (!serve(player) && clock_us() >= until_us)
+		if (!serve(player) && steady_us() >= until_us)
 			return true;
 	}
 }

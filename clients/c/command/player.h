@@ -19,7 +19,7 @@ void player_publish(struct player *player, enum socket_id socket);
 /* bridge.status or bridge.stopping on both sockets. */
 void player_status(struct player *player, const char *topic);
 
-/* Answers requests until a time (Unix microseconds). Returns early, with false, when stop_fd is
+/* Answers requests until a time, as steady_us has it. Returns early, with false, when stop_fd is
  * readable. */
 bool player_serve(struct player *player, uint64_t until_us, int stop_fd);
 

@@ -25,7 +25,7 @@ static void add(void *arg, const struct coretap_message *message)
 
 static void show_progress(struct job *job)
 {
-	uint64_t now = clock_us();
+	uint64_t now = steady_us();
 
 	if (!job->progress || now - job->shown_at < 500000)
 		return;
@@ -117,7 +117,7 @@ static int run(const struct subcommand *self, int argc, char **argv)
 	for (int i = optind + 1; !code && i < argc; i++)
 		code = follow_subscribe(&follow, argv[i]);
 	if (duration)
-		follow.end_us = clock_us() + duration;
+		follow.end_us = steady_us() + duration;
 	if (!code)
 		code = record(&follow, &job, argv[optind]);
 	coretap_close(follow.tap);

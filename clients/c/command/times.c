@@ -6,12 +6,22 @@
 
 #include "command.h"
 
-uint64_t clock_us(void)
+static uint64_t read_clock(clockid_t clock)
 {
 	struct timespec now;
 
-	clock_gettime(CLOCK_REALTIME, &now);
+	clock_gettime(clock, &now);
 	return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
+}
+
+uint64_t clock_us(void)
+{
+	return read_clock(CLOCK_REALTIME);
+}
+
+uint64_t steady_us(void)
+{
+	return read_clock(CLOCK_MONOTONIC);
 }
 
 static bool read_duration(const char *text, uint64_t *microseconds)

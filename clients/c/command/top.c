@@ -585,12 +585,11 @@ static int subscribe(struct top *top, struct follow *follow)
 /* Once a second what flowed since the last time becomes a rate. */
 static bool tick(struct top *top)
 {
-	uint64_t now = clock_us();
+	uint64_t now = steady_us();
 
-	if (now >= top->flow_us && now - top->flow_us < 1000000)
+	if (now - top->flow_us < 1000000)
 		return false;
-	top->flow_seconds =
-		top->flow_us && now > top->flow_us ? (double)(now - top->flow_us) / 1e6 : 1;
+	top->flow_seconds = top->flow_us ? (double)(now - top->flow_us) / 1e6 : 1;
 	top->rates = (struct flow){ .added = top->flow.added - top->flow_before.added,
 				    .replaced = top->flow.replaced - top->flow_before.replaced,
 				    .rejected = top->flow.rejected - top->flow_before.rejected };
@@ -623,7 +622,7 @@ static int take(struct top *top)
 
 static int loop(struct top *top, struct picture *picture, bool once)
 {
-	uint64_t end = clock_us() + ONCE_SECONDS * 1000000ULL;
+	uint64_t end = steady_us() + ONCE_SECONDS * 1000000ULL;
 	sigset_t signals;
 	struct pollfd fds[3];
 	int err;
@@ -649,7 +648,7 @@ static int loop(struct top *top, struct picture *picture, bool once)
 		ticked = tick(top);
 		/* Two statuses of a socket make a rate. */
 		if (once && ((top->statuses[SOCKET_LOW] == 2 && top->statuses[SOCKET_HIGH] == 2) ||
-			     clock_us() > end))
+			     steady_us() > end))
 			break;
 		if (!once && !keys(top))
 			break;

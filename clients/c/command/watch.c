@@ -83,21 +83,27 @@ static struct watched *find(struct watch *watch, const unsigned char *txid)
 	return NULL;
 }
 
-/* empties: of a mempool that was left behind, in the past, only what was seen in it is unknown. */
-static void set_unknown(struct follow *follow, uint64_t time_us, bool empties, const char *why)
+static void tell_unknown(struct output *out, const struct watched *watched, uint64_t time_us,
+			 const char *why)
 {
-	struct watch *watch = follow->arg;
 	char details[128], text[128];
 
 	snprintf(details, sizeof(details), ",\"why\":\"%s\"", why);
 	snprintf(text, sizeof(text), ": %s", why);
+	tell(out, watched, time_us, "unknown", fates[UNKNOWN].colour, details, text);
+}
+
+/* empties: of a mempool that was left behind, in the past, only what was seen in it is unknown. */
+static void set_unknown(struct follow *follow, uint64_t time_us, bool empties, const char *why)
+{
+	struct watch *watch = follow->arg;
+
 	for (size_t i = 0; i < watch->n; i++) {
 		if (is_decided(watch->watched[i].fate) ||
 		    (empties && !watch->present && watch->watched[i].fate == WAITING))
 			continue;
 		watch->watched[i].fate = UNKNOWN;
-		tell(follow->out, &watch->watched[i], time_us, "unknown", fates[UNKNOWN].colour,
-		     details, text);
+		tell_unknown(follow->out, &watch->watched[i], time_us, why);
 	}
 }
 
@@ -136,7 +142,17 @@ static void removed(struct follow *follow, struct watched *watched,
 	char details[512] = "", text[512] = "";
 	bool placed = coretap_get_uint(event, "height", &height) == CORETAP_SET;
 	enum fate fate = EVICTED;
+	const char *reason;
+	size_t length;
 
+	if (coretap_get_text(event, "reason", &reason, &length) != CORETAP_SET) {
+		if (watched->fate == REPLACED)
+			return;
+		watched->fate = UNKNOWN;
+		tell_unknown(follow->out, watched, time_us,
+			     "the reason of its removal could not be read");
+		return;
+	}
 	if (reason_is(event, "block"))
 		fate = CONFIRMED;
 	else if (reason_is(event, "conflict"))
@@ -324,17 +340,22 @@ static int run(const struct subcommand *self, int argc, char **argv)
 		complain("out of memory");
 		return EXIT_OTHER;
 	}
-	for (int i = optind; i < argc; i++)
-		if (!parse_txid(argv[i], watch.watched[watch.n++].txid)) {
+	for (int i = optind; i < argc; i++) {
+		unsigned char txid[32];
+
+		if (!parse_txid(argv[i], txid)) {
 			free(watch.watched);
 			return usage_error(self);
 		}
+		if (!find(&watch, txid))
+			memcpy(watch.watched[watch.n++].txid, txid, 32);
+	}
 	output_open(&out, follow.json, follow.text);
 	code = follow_open(&follow);
 	for (size_t i = 0; !code && i < sizeof(topics) / sizeof(topics[0]); i++)
 		code = follow_subscribe(&follow, topics[i]);
 	if (timeout)
-		follow.end_us = clock_us() + timeout;
+		follow.end_us = steady_us() + timeout;
 	if (!code)
 		code = follow_run(&follow);
 	if (!code)
