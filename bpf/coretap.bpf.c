@@ -449,10 +449,12 @@ static __always_inline __u32 limit_find(const struct site *site, const __u64 *re
 	__u64 address;
 	__u32 *rule;
 
-	if (!have_rules || argument >= MAX_ARGS ||
-	    !operand_read(&site->args[argument].operand, registers, may_sleep, &address) ||
-	    text_read(text, sizeof(text), address, may_sleep) < 0)
+	if (!have_rules || argument >= MAX_ARGS)
 		return site->payload_limit;
+	/* It may be one that is wanted: nobody can tell, and so it is told. */
+	if (!operand_read(&site->args[argument].operand, registers, may_sleep, &address) ||
+	    text_read(text, sizeof(text), address, may_sleep) < 0)
+		return site->payload_limit == RULE_DROP ? 0 : site->payload_limit;
 	rule = bpf_map_lookup_elem(&rules, text);
 	return rule ? *rule : site->payload_limit;
 }
@@ -580,10 +582,13 @@ int function_return(struct pt_regs *ctx)
 		return 0;
 	__sync_fetch_and_add(&shared.counters[site->probe % MAX_PROBES].fired, 1);
 	/* Integers alone: more than these sizes are not needed. */
+	_Static_assert(sizeof(struct record) + 8 * MAX_ARGS <= 256, "sizes");
 	if (site->size == 64)
 		return record_make(site, number, registers, 64, false);
 	if (site->size == 128)
 		return record_make(site, number, registers, 128, false);
+	if (site->size == 256)
+		return record_make(site, number, registers, 256, false);
 	return 0;
 }
 

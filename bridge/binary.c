@@ -17,18 +17,21 @@
 #define NATIVE_ARCH ARCH_X86_64
 #endif
 
-/* The signal that tells of a broken lease is SIGIO; the bridge reads it from its signalfd. */
-static int binary_guard(struct binary *b)
+static void binary_watch(struct binary *b)
 {
 	char self[64];
 
 	b->inotify = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
-	if (b->inotify < 0)
-		return -errno;
 	/* By descriptor: the inode is watched, whatever name it has or namespace it is in. */
 	snprintf(self, sizeof(self), "/proc/self/fd/%d", b->fd);
-	if (inotify_add_watch(b->inotify, self, IN_MODIFY | IN_CLOSE_WRITE) < 0)
-		return -errno;
+	if (b->inotify < 0 || inotify_add_watch(b->inotify, self, IN_MODIFY | IN_CLOSE_WRITE) < 0)
+		log_warning("%s: cannot be watched for writes: %s", b->path, strerror(errno));
+}
+
+/* The signal that tells of a broken lease is SIGIO; the bridge reads it from its signalfd. */
+static int binary_guard(struct binary *b)
+{
+	binary_watch(b);
 	/* The notice that a writer closed the file comes a moment before the kernel counts it out.
 	 */
 	for (int tries = 0; tries < 20; tries++) {
@@ -72,13 +75,11 @@ int binary_open(struct binary *b, const char *path, const char *attach)
 	};
 	if (S_ISREG(st.st_mode)) {
 		err = binary_guard(b);
-		if (err == -ETXTBSY) {
+		if (err) {
 			log_error("%s: somebody is writing it: try again when the writer is done",
 				  path);
 			goto out;
 		}
-		if (err)
-			log_warning("%s: cannot be watched for writes: %s", path, strerror(-err));
 	}
 	err = probes_read(b->fd, path, &b->probes, error, sizeof(error));
 	if (err) {

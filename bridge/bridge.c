@@ -61,9 +61,15 @@ uint64_t now_us(void)
 static void clock_update(struct bridge *b)
 {
 	clockid_t clock = tracer_clock(b->tracer);
-	int64_t offset = (int64_t)(clock_ns(CLOCK_REALTIME) - clock_ns(clock));
 	const int64_t second = 1000000000;
+	uint64_t before;
+	int64_t offset;
 
+	/* Again when held up, or stepped, between the two. */
+	do {
+		before = clock_ns(clock);
+		offset = (int64_t)(clock_ns(CLOCK_REALTIME) - before);
+	} while (clock_ns(clock) - before > second / 10);
 	/* TAI is ahead by whole seconds; the rest is the time between the two calls. */
 	if (clock == CLOCK_TAI)
 		offset = (offset + (offset < 0 ? -second / 2 : second / 2)) / second * second;
@@ -580,7 +586,7 @@ static bool losses_read(const struct bridge *b, uint64_t lost[MAX_PROBES], uint6
 	const struct shared *shared = tracer_shared(b->tracer);
 	bool news;
 
-	*low_lost = __atomic_load_n(&shared->ring_lost[SOCKET_LOW], __ATOMIC_SEQ_CST);
+	*low_lost = tracer_lost(b->tracer, SOCKET_LOW);
 	news = *low_lost > b->evictions.state.ring_lost;
 	for (size_t i = 0; i < b->tps.n; i++) {
 		const struct tracepoint *tp = &b->tps.table[i];
@@ -609,6 +615,9 @@ static bool bridge_turn(struct bridge *b, bool *idle)
 
 	if (b->counters)
 		rings_measure(b);
+	/* TAI jumps when somebody tells the kernel how far it is ahead, once after each boot. */
+	if (tracer_clock(b->tracer) == CLOCK_TAI)
+		clock_update(b);
 	for (enum socket_id id = 0; id < N_SOCKETS; id++)
 		n += intake_read(b, id, RECORDS_PER_TURN, &drained[id]);
 	if (drained[SOCKET_LOW] && evictions_due(&b->evictions, clock_ns(tracer_clock(b->tracer))))

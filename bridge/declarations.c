@@ -443,9 +443,15 @@ static int payload_check(struct reader *r, unsigned int line)
 	if (!size || (size->type != TYPE_UINT && size->type != TYPE_INT) || !size->argument ||
 	    d->operand[at - 1] + 1 != d->operand[at])
 		return fail(r, line, "the argument before a payload must be its size, an uint");
-	for (unsigned int i = 0; i < at; i++)
+	for (unsigned int i = 0; i < at; i++) {
 		if (d->fields[i].type == TYPE_PAYLOAD)
 			return fail(r, line, "a second payload: there can be one");
+		if (!strcmp(d->fields[i].name, "truncated"))
+			return fail(r, line,
+				    "a field truncated follows a payload: call that of line %u "
+				    "otherwise",
+				    d->field_lines[i]);
+	}
 	cut = field_new(r, line);
 	*cut = (struct field_desc){
 		.name = "truncated",

@@ -243,8 +243,12 @@ bool evictions_add(struct evictions *e, enum eviction_kind kind, const struct va
 
 bool evictions_due(const struct evictions *e, uint64_t now_ns)
 {
-	return e->state.open && !e->state.told &&
-	       now_ns > e->state.last_time_ns + EVICTIONS_QUIET_NS;
+	uint64_t last_ns = e->state.last_time_ns;
+	/* A clock that was set back since then tells nothing of how long it has been quiet, and
+	 * will not for as long as it was set back. */
+	uint64_t apart_ns = now_ns > last_ns ? now_ns - last_ns : last_ns - now_ns;
+
+	return e->state.open && !e->state.told && apart_ns > EVICTIONS_QUIET_NS;
 }
 
 bool evictions_sound(const struct evictions *e)

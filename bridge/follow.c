@@ -264,7 +264,7 @@ static void path_check(struct bridge *b)
 void follow_changed(struct bridge *b, int fd)
 {
 	for (unsigned int g = 0; g < MAX_GROUPS; g++)
-		if (b->binaries[g].inotify >= 0 && (fd < 0 || fd == b->binaries[g].inotify))
+		if (b->binaries[g].fd >= 0 && (fd < 0 || fd == b->binaries[g].inotify))
 			binary_check(b, g, fd < 0);
 	if (fd >= 0 && fd == b->names)
 		names_check(b);
@@ -303,7 +303,8 @@ void follow_tick(struct bridge *b)
 	bridge_watch(b, b->node.pidfd);
 	/* The attached file again, under whatever name; else (or limited to a process that is gone)
 	 * it must be attached first. */
-	if (process->dev == identity->dev && process->ino == identity->ino && !b->node.fixed)
+	if (process->dev == identity->dev && process->ino == identity->ino && !b->node.fixed &&
+	    tracer_attached(b->tracer, b->current))
 		memcpy(b->node.path, path, sizeof(path));
 	else
 		take(b);

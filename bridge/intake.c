@@ -132,7 +132,11 @@ static bool record_accept(struct bridge *b, const struct record *record, enum so
 	if (b->node.process.pid) {
 		if (id == SOCKET_LOW)
 			high_finish(b);
-		intake_node_ended(b, time_us, id == SOCKET_LOW ? record->ring_lost : 0);
+		/* A record of the high ring knows nothing of what the low one lost meanwhile: the
+		 * end of a list, and the start of this process. */
+		intake_node_ended(b, time_us,
+				  id == SOCKET_LOW ? record->ring_lost
+						   : tracer_lost(b->tracer, SOCKET_LOW));
 	}
 	b->node.group = record->site / GROUP_SITES;
 	/* One that is gone by now is told so once its records are read. */

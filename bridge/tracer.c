@@ -4,6 +4,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/perf_event.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -47,11 +48,10 @@ struct tracer {
 	int entry, ret, calls; /* of functions; -1 = not used */
 	struct shared *shared;
 	bool attached[MAX_GROUPS];
-	int links[MAX_SITES];		  /* of the kernel; -1 = none */
-	struct bpf_link *perf[MAX_SITES]; /* libbpf's half of a perf link made here */
-	char pins[128];			  /* directory, "" = not pinned */
-	char label[64];			  /* its name */
-	int held;			  /* descriptor of the directory, locked; -1 = none */
+	int links[MAX_SITES]; /* -1 = none */
+	char pins[128];	      /* directory, "" = not pinned */
+	char label[64];	      /* its name */
+	int held;	      /* descriptor of the directory, locked; -1 = none */
 	char description[64];
 };
 
@@ -86,7 +86,7 @@ static int uprobe_multi_create(int program_fd, const char *path, const struct pl
 		.cookies = (__u64)(uintptr_t)places->cookies,
 		.cnt = places->n,
 		.multi_flags = flags,
-		.pid = pid > 0 ? (__u32)pid : 0,
+		.pid = (__u32)pid,
 	};
 	long fd = syscall(SYS_bpf, BPF_LINK_CREATE, &attr, sizeof(attr));
 
@@ -113,6 +113,19 @@ static bool uprobe_multi_supported(void)
 	if (link >= 0)
 		close(link);
 	return link == -EBADF;
+}
+
+/* Up to Linux 6.9 a link that is limited to a process runs the program for its first thread alone.
+ * Kernels that were mended, distributions' older ones too, refuse a negative number before they
+ * look at the path. */
+static bool uprobe_multi_knows_processes(int program_fd)
+{
+	struct places nowhere = { .n = 1 };
+	int link = uprobe_multi_create(program_fd, "/", &nowhere, 0, -1);
+
+	if (link >= 0)
+		close(link);
+	return link == -EINVAL;
 }
 
 static struct tracer *tracer_new(void)
@@ -314,14 +327,8 @@ void tracer_close(struct tracer *t)
 		return;
 	if (!t->pins[0])
 		tracer_detach(t);
-	for (size_t i = 0; i < MAX_SITES; i++) {
+	for (size_t i = 0; i < MAX_SITES; i++)
 		fd_close(&t->links[i]);
-		/* Pinned: only libbpf's memory goes, the kernel's link stays. */
-		if (t->perf[i]) {
-			bpf_link__disconnect(t->perf[i]);
-			bpf_link__destroy(t->perf[i]);
-		}
-	}
 	unload(t);
 	fd_close(&t->held);
 	free(t);
@@ -351,6 +358,9 @@ static int tracer_attach_multi(struct tracer *t, const struct tracepoints *tps, 
 	const int programs[] = { t->program, t->entry, t->ret };
 	struct places places;
 
+	/* Then other processes of the binary run the program too, which lets them pass. */
+	if (pid > 0 && !uprobe_multi_knows_processes(t->program))
+		pid = 0;
 	for (enum site_kind kind = SITE_TRACEPOINT; kind <= SITE_RETURN; kind++) {
 		int *link = &t->links[group * GROUP_SITES + kind];
 
@@ -365,32 +375,66 @@ static int tracer_attach_multi(struct tracer *t, const struct tracepoints *tps, 
 	return 0;
 }
 
-/* libbpf's call wants its own object of the program, so only the process that loaded it can. */
+/* The number in what the kernel tells of its uprobe events ("8", "config:0"), or -errno. */
+static int uprobe_number(const char *name)
+{
+	char path[80], text[32] = "";
+	FILE *file;
+	int number;
+
+	snprintf(path, sizeof(path), "/sys/bus/event_source/devices/uprobe/%s", name);
+	file = fopen(path, "re");
+	if (!file)
+		return -errno;
+	if (!fgets(text, sizeof(text), file))
+		text[0] = '\0';
+	fclose(file);
+	return sscanf(text + strcspn(text, "0123456789"), "%d", &number) == 1 ? number : -EIO;
+}
+
+/* One site: a perf event, which lives as long as the link that runs the program for it. Not by
+ * libbpf, whose call wants its own object of a program, which a successor does not have. */
+static int perf_link_create(int program_fd, const char *path, const struct site_info *info,
+			    __u64 cookie, pid_t pid)
+{
+	LIBBPF_OPTS(bpf_link_create_opts, opts, .perf_event.bpf_cookie = cookie);
+	int type = uprobe_number("type"), bit = uprobe_number("format/retprobe");
+	struct perf_event_attr attr = {
+		.size = sizeof(attr),
+		.type = (__u32)type,
+		.config = info->semaphore << 32,
+		.config1 = (__u64)(uintptr_t)path,
+		.config2 = info->offset,
+	};
+	int event, link;
+
+	if (type < 0 || bit < 0)
+		return type < 0 ? type : bit;
+	if (bit > 31 || info->semaphore >> 32)
+		return -EINVAL;
+	if (info->kind == SITE_RETURN)
+		attr.config |= 1ULL << bit;
+	event = (int)syscall(SYS_perf_event_open, &attr, pid > 0 ? pid : -1, pid > 0 ? -1 : 0, -1,
+			     PERF_FLAG_FD_CLOEXEC);
+	if (event < 0)
+		return -errno;
+	link = bpf_link_create(program_fd, event, BPF_PERF_EVENT, &opts);
+	close(event);
+	return link;
+}
+
 static int tracer_attach_perf(struct tracer *t, const struct tracepoints *tps, unsigned int group,
 			      const char *path, pid_t pid)
 {
-	struct bpf_program *programs[3];
+	const int programs[] = { t->program, t->entry, t->ret };
 
-	if (!t->skeleton)
-		return -EOPNOTSUPP;
-	programs[SITE_TRACEPOINT] = t->features & FEATURE_SLEEPABLE
-					    ? t->skeleton->progs.capture_sleepable
-					    : t->skeleton->progs.capture_plain;
-	programs[SITE_ENTRY] = t->skeleton->progs.function_entry;
-	programs[SITE_RETURN] = t->skeleton->progs.function_return;
 	for (size_t i = group * GROUP_SITES; i < group * GROUP_SITES + tps->n_sites[group]; i++) {
-		enum site_kind kind = tps->info[i].kind;
-		LIBBPF_OPTS(bpf_uprobe_opts, opts, .ref_ctr_offset = tps->info[i].semaphore,
-			    .bpf_cookie = kind == SITE_ENTRY ? i + 1 : i,
-			    .retprobe = kind == SITE_RETURN);
+		const struct site_info *info = &tps->info[i];
 
-		t->perf[i] = bpf_program__attach_uprobe_opts(programs[kind], pid > 0 ? pid : -1,
-							     path, tps->info[i].offset, &opts);
-		if (!t->perf[i])
-			return -errno;
-		t->links[i] = keep_fd(bpf_link__fd(t->perf[i]));
+		t->links[i] = perf_link_create(programs[info->kind], path, info,
+					       info->kind == SITE_ENTRY ? i + 1 : i, pid);
 		if (t->links[i] < 0)
-			return -errno;
+			return t->links[i];
 	}
 	return 0;
 }
@@ -433,8 +477,6 @@ static void links_release(struct tracer *t, size_t first, size_t end)
 			log_error("%s: cannot be removed, so it stays attached: %s", path,
 				  strerror(errno));
 		fd_close(&t->links[i]);
-		bpf_link__destroy(t->perf[i]);
-		t->perf[i] = NULL;
 	}
 }
 
@@ -584,6 +626,11 @@ size_t tracer_ring_bytes(const struct tracer *t, enum socket_id socket)
 const struct shared *tracer_shared(const struct tracer *t)
 {
 	return t->shared;
+}
+
+uint64_t tracer_lost(const struct tracer *t, enum socket_id socket)
+{
+	return __atomic_load_n(&t->shared->ring_lost[socket], __ATOMIC_SEQ_CST);
 }
 
 clockid_t tracer_clock(const struct tracer *t)

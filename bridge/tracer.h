@@ -100,6 +100,9 @@ int tracer_ring_fd(const struct tracer *tracer, enum socket_id socket);
 size_t tracer_ring_bytes(const struct tracer *tracer, enum socket_id socket);
 const struct shared *tracer_shared(const struct tracer *tracer);
 
+/* What a ring has lost so far. */
+uint64_t tracer_lost(const struct tracer *tracer, enum socket_id socket);
+
 /* The clock of record.time_ns. */
 clockid_t tracer_clock(const struct tracer *tracer);
 

@@ -15,8 +15,8 @@ import time
 import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
-from harness import (FAKE_NODE, ROOT, Bridge, FakeNode, Subscriber, TestCase, bpf_alive, main, need_root,
-                     tool, wait_until)
+from harness import (FAKE_NODE, ROOT, Bridge, FakeNode, Subscriber, TestCase, bpf_alive, compile_text,
+                     inject_env, main, need_root, tool, wait_until)
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from test_faults import expectations
@@ -300,6 +300,24 @@ class Binary(TestCase):
         os.chown(os.path.join(directory, "node"), 65534, 65534)
         self.elsewhere(directory, leased=False,
                        prefix=("setpriv", "--bounding-set", "-lease"))
+
+    def test_without_a_watch(self):
+        """This user's inotify instances are used up: the writer is held back all the same, and the file
+        attached again once a node runs from it."""
+        shim = compile_text(self.directory, "#include <errno.h>\nint inotify_init1(int flags)\n"
+                            "{ errno = EMFILE; return -1 + 0 * flags; }\n", "watch", "-shared", "-fPIC")
+        with Bridge(binary=self.path, env=inject_env(shim)) as bridge, Subscriber(bridge) as sub:
+            sub.wait_status()
+            self.assertIn("cannot be watched for writes", bridge.log())
+            self.assertTrue(links(bridge))
+            self.cp(self.two)
+            self.assertIn("written in place: detached", bridge.log())
+            self.assertFalse(links(bridge))
+            self.runs_right()
+            with FakeNode("burst", 100, "--wait", "--hold", binary=self.path) as node:
+                sub.wait_count("mempool.removed", 100)
+                self.assertEqual({e.pid for e in sub.of("mempool.removed")}, {node.pid})
+            self.check_stream(sub)
 
 
 if __name__ == "__main__":

@@ -355,6 +355,19 @@ class Custom(TestCase):
                 self.assertGreater(times[0], 0)
                 self.assertLess(times[-1], 1_000_000_000)
 
+    def test_as_many_values_as_there_can_be(self):
+        path = declare(self.directory, "functions:\n  - function: brew\n    topic: kettle.brew\n    arguments:\n"
+                       + "".join(f"      - {{name: a{i}, index: {i % 2 + 1}, type: uint, size: {1 << i % 4}}}\n"
+                                 for i in range(10)) + "    returns: {type: int}\n")
+        with Bridge("--tracepoints", path, binary=self.kettle) as bridge, Subscriber(bridge) as sub:
+            sub.wait_status()
+            self.run_kettle("boil", 500)
+            sub.wait_ledger({"kettle.brew": 500})
+            for i, event in enumerate(sub.of("kettle.brew")):
+                self.assertEqual([event[f"a{k}"] for k in range(10)],
+                                 [(i & 1) if k % 2 else -i & 255 if k % 4 == 0 else -i & 0xffffffff for k in range(10)])
+                self.assertEqual(event["result"], i)
+
     def test_threads(self):
         """Eight threads at once, none credited with another one's call."""
         with self.bridge() as bridge, Subscriber(bridge) as sub:

@@ -383,6 +383,27 @@ class Evictions(TestCase):
                 self.assertEqual(sub.lost_pids, {node.pid})
                 os.unlink(self.truth)
 
+    def test_tail_lost_and_told_of_by_the_next_process(self):
+        """The same, but what is read first of what came after is a record of the next process in the
+        other ring, where nobody counts what this one lost; its start was lost too."""
+        with Bridge("--ring-low", 4096) as bridge, Subscriber(bridge) as sub:
+            sub.wait_status()
+            with FakeNode("blocks", 1, 100, "--rate", 1000, "--pause-at", 50, "--pause-ms", 3000,
+                          "--wait") as node:
+                wait_until(lambda: self.evicted(sub) == 50, 20, "50 evictions")
+                bridge.send(signal.SIGSTOP)
+                self.assertEqual(node.finish()["mempool.removed"], 100)
+            with FakeNode("burst", 20, "--probe", "utxo", "--wait") as successor:
+                successor.finish()
+            bridge.send(signal.SIGCONT)
+            sub.wait_count("utxocache.add", 10)
+            wait_until(lambda: len(sub.of("node.exited")) == 2, what="node.exited of both")
+            self.assertEqual([e.pid for e in sub.of("node.started")], [node.pid, successor.pid])
+            final = sub.of("block.evictions")[-1]
+            self.assertEqual((final["final"], final["complete"]), (True, False))
+            self.assertEqual(len(final["txids"]) + sub.lost["mempool.removed"], 100)
+            self.check_stream(sub)
+
     def test_bridge_stopped_while_a_list_is_open(self):
         """Told as the last word, and not complete: nothing will prove its end."""
         with Bridge() as bridge, Subscriber(bridge) as sub:

@@ -94,6 +94,24 @@ class Faults(TestCase):
         self.check_right_or_nil(pairs)
         self.assertGreater(self.check_counted(pairs), 100)
 
+    def test_type_that_cannot_be_read(self):
+        """It may be one of those that --message-types names: it is published, its type nil."""
+        for args in ((), ("--payload", "inv=full")):
+            with self.subTest(args), Bridge("--message-types", "inv", *args) as bridge, Subscriber(bridge) as sub:
+                sub.wait_status()
+                with FakeNode("faults", "--wait") as node:
+                    node.finish()
+                    wanted = [fields for topic, fields, _ in expectations(node)
+                              if topic == "net.inbound_message" and fields["msg_type"] in (None, "inv")]
+                wait_until(lambda: sub.of("node.exited"), what="node.exited")
+                sub.wait_count("net.inbound_message", len(wanted))
+                events = sub.of("net.inbound_message")
+                self.assertIn(None, [e["msg_type"] for e in events])
+                for event, fields in zip(events, wanted):
+                    self.assertEqual({name: event[name] for name in fields}, fields)
+                self.assertEqual(len(events), len(wanted))
+                self.check_stream(sub)
+
     def test_without_anything(self):
         pairs = self.fire(["faults"], "--without", "sleepable,multi,tai")
         self.check_right_or_nil(pairs)

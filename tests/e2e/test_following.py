@@ -13,10 +13,30 @@ import tempfile
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
-from harness import (FAKE_NODE, ROOT, Bridge, FakeNode, Subscriber, TestCase, free_port, go, main, need_root,
-                     semaphores, tool, wait_until)
+from harness import (FAKE_NODE, ROOT, Bridge, FakeNode, Subscriber, TestCase, compile_text, free_port, go,
+                     inject_env, main, need_root, semaphores, tool, wait_until)
 
 NO_TRACEPOINTS = 3
+
+# A kernel that takes a process for its first thread, as far as that can be seen from here: up to Linux 6.9
+# a negative number was not refused as such, and a link with any other did not do what it should.
+THREADS_ONLY = r"""
+#include <dlfcn.h>
+#include <errno.h>
+#include <linux/types.h>
+#include <sys/syscall.h>
+struct link_create { __u32 program, target, type, flags; __u64 path, offsets, semaphores, cookies; __u32 n, multi; __s32 pid; };
+long syscall(long number, long a, long b, long c, long d, long e, long f)
+{
+	long (*real)(long, ...) = (long (*)(long, ...))dlsym(RTLD_NEXT, "syscall");
+	const struct link_create *link = (const struct link_create *)b;
+	if (number == SYS_bpf && a == 28 && c >= (long)sizeof(*link) && link->type == 48 && link->pid) {
+		errno = link->pid < 0 ? EBADF : ESRCH;
+		return -1;
+	}
+	return real(number, a, b, c, d, e, f);
+}
+"""
 SYS_CLONE3 = 435
 
 
@@ -152,6 +172,26 @@ class TwoNodes(Case):
 
     def test_with_perf_links(self):
         self.check(self.by_pid, "--without", "multi")
+
+    def test_kernel_that_takes_a_process_for_its_first_thread(self):
+        """Its links are not limited to the process: all threads are heard, and no other process."""
+        directory = tempfile.TemporaryDirectory(prefix="coretap-test-")  # a blank would part what is preloaded
+        self.addCleanup(directory.cleanup)
+        shim = compile_text(directory.name, THREADS_ONLY, "threads", "-shared", "-fPIC", "-D_GNU_SOURCE")
+        args = ("burst", 400, "--threads", 4, "--wait-signal", "--hold")
+        binary = self.binary()
+        with FakeNode(*args, binary=binary) as one, FakeNode(*args, binary=binary) as two, \
+                Bridge("--pid", one.pid, binary=None, env=inject_env(shim)) as bridge, Subscriber(bridge) as sub:
+            sub.wait_status()
+            two.go()
+            one.go()
+            sub.wait_count("mempool.removed", 400)
+            self.assertEqual({e.pid for e in sub.of("mempool.removed")}, {one.pid})
+            self.assertEqual(sub.status("low")["ignored"], [])
+            self.assertEqual(two.stop(), {"mempool.removed": 400})
+            self.assertEqual(one.stop(), {"mempool.removed": 400})
+            sub.wait_ledger({"mempool.removed": 400})
+            self.check_stream(sub)
 
 
 class Files(Case):
@@ -679,6 +719,26 @@ class Rounds(Case):
                 Subscriber(bridge) as sub:
             sub.wait_status()
             self.check_rounds(sub, self.rounds(sub, (0, 0.2, 0, 0.5, 0)))
+
+
+    def test_replaced_after_a_resume_with_perf_links(self):
+        """A successor has only what was pinned of the programs: it can attach them all the same."""
+        binary = self.binary()
+        args = ("--keep-attached", "--without", "multi")
+        with Bridge(*args, binary=binary, keep=True) as first:
+            self.addCleanup(subprocess.run, [tool("coretapd"), "--detach", "--name", first.name],
+                            stderr=subprocess.DEVNULL)
+            first.kill()
+        with Bridge(*args, binary=binary, name=first.name, port=first.port) as bridge, Subscriber(bridge) as sub:
+            sub.wait_status()
+            self.assertIn("going on where the last coretapd stopped", bridge.log())
+            self.run_one(sub, binary)
+            shutil.copy(binary, self.path("next"))
+            os.rename(self.path("next"), binary)
+            wait_until(lambda: bridge.log().count("attached (") + bridge.log().count(": attached\n") == 2, 10,
+                       "attached again")
+            self.run_one(sub, binary)
+            self.check_stream(sub)
 
 
 class OneProcessor(Case):

@@ -34,6 +34,13 @@ void tracer_forget_calls(struct tracer *tracer, pid_t pid)
 	(void)pid;
 }
 
+uint64_t tracer_lost(const struct tracer *tracer, enum socket_id socket)
+{
+	(void)tracer;
+	(void)socket;
+	return 0;
+}
+
 static bool select_all(const void *arg, const struct event_desc *event)
 {
 	(void)arg;

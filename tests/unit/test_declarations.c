@@ -153,6 +153,9 @@ static const struct refusal refusals[] = {
 	{ TP "  fields:\n  - {name: n1, type: uint}\n  - {name: x, type: payload}\n"
 	     "  - {name: n2, type: uint}\n  - {name: y, type: payload}\n",
 	  "7: field \"y\": a second payload: there can be one" },
+	{ TP "  fields:\n  - {name: truncated, type: bool}\n  - {name: n1, type: uint}\n"
+	     "  - {name: x, type: payload}\n",
+	  "6: field \"x\": a field truncated follows a payload: call that of line 4 otherwise" },
 	{ TP "  fields:\n  - {name: n1, type: uint}\n  - {name: x, type: payload}\n"
 	     "  - {name: truncated, type: bool}\n",
 	  "6: field \"truncated\": name: given twice" },

@@ -17,6 +17,7 @@
  *   l     the loss is found by its counter, no record follows (the next status)
  *   o     the next record carries an older count of losses
  *   D     the ring is drained and has been quiet for long, d: for a short time
+ *   S     the clock is set back by an hour
  *   X     the process has exited        K  the bridge is killed, a successor goes on
  *
  * Expected: for each list <height>:<block>/<conflicts>/<unseen>/<reorg>/<flags>, where the flags
@@ -60,6 +61,8 @@ static const struct {
 	{ "early once", "CA:100:4 b D D D a", "100:1/0/2/0/ 100:1/0/2/0/CF|100" },
 	{ "early twice", "CA:100:5 b D b D a", "100:1/0/3/0/ 100:2/0/2/0/ 100:2/0/2/0/CF|100 100" },
 	{ "not so early", "CA:100:4 b d a", "100:1/0/2/0/CF|100" },
+	{ "early, the clock set back", "CA:100:4 b S d b b",
+	  "100:1/0/2/0/ 100:3/0/0/0/CF|100 100 100" },
 	{ "early, then a loss", "CA:100:4 b D L b", "100:1/0/2/0/ 100:1/0/2/0/F|100 ?" },
 	{ "early before the first", "CA:100:2 D b", "100:0/0/1/0/ 100:1/0/0/0/CF|100" },
 	{ "nothing open, nothing early", "CA:100:2 b D a D", "100:1/0/0/0/CF|100" },
@@ -280,6 +283,9 @@ static void step(struct story *s, const char *word, uint64_t ring_lost)
 		if (evictions_due(&s->e, s->now_ns))
 			tell(s, false, false);
 		break;
+	case 'S':
+		s->now_ns -= 3600 * 1000000000ULL;
+		break;
 	case 'X':
 		if (s->e.state.open)
 			tell(s, evictions_sound(&s->e), true);
@@ -300,7 +306,7 @@ static void play(struct story *s, const char *records)
 	snprintf(copy, sizeof(copy), "%s", records);
 	memset(s, 0, sizeof(*s));
 	evictions_init(&s->e, true);
-	s->now_ns = 1000000000;
+	s->now_ns = 7200 * 1000000000ULL;
 	for (char *word = strtok_r(copy, " ", &at); word; word = strtok_r(NULL, " ", &at)) {
 		s->now_ns += 1000;
 		if (*word == 'L') {
