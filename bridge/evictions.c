@@ -163,8 +163,29 @@ static void removal_add(struct evictions *e, bool conflict, const struct value *
 		entry_keep(e, &entry);
 }
 
-/* Places the block in the chain: a hash seen before is a repeat (verifychain, reconsiderblock);
- * a height that is not above the last one, with another hash, supersedes what stood there. */
+/* A height that is not above the last one supersedes what stood there. One that is lower than any
+ * reorganisation reaches belongs to another chain: a reindex begins again, and the blocks that
+ * assumeutxo validates in the background come between those of the tip. */
+static uint64_t height_place(struct evictions_state *s)
+{
+	uint64_t last = s->last_height, back = 0;
+
+	if (s->last_height_known && !s->repeat && s->height <= last)
+		back = last - s->height + 1;
+	if (s->other_height_known && s->height == s->other_height + 1 && s->height != last + 1) {
+		s->other_height = last;
+		back = 0;
+	} else if (back > EVICTIONS_REMEMBERED) {
+		s->other_height = last;
+		s->other_height_known = true;
+		back = 0;
+	}
+	s->last_height = s->height;
+	s->last_height_known = true;
+	return back;
+}
+
+/* Places the block in the chain: a hash seen before is a repeat (verifychain, reconsiderblock). */
 static void chain_place(struct evictions *e)
 {
 	struct evictions_state *s = &e->state;
@@ -174,12 +195,8 @@ static void chain_place(struct evictions *e)
 	for (size_t i = 0; s->hash_known && i < s->n_remembered; i++)
 		if (!memcmp(e->remembered[i], s->hash, 32))
 			s->repeat = true;
-	if (s->height_known) {
-		if (!s->repeat && s->last_height_known && s->height <= s->last_height)
-			s->reorg = s->last_height - s->height + 1;
-		s->last_height = s->height;
-		s->last_height_known = true;
-	}
+	if (s->height_known)
+		s->reorg = height_place(s);
 	if (s->hash_known && !s->repeat) {
 		memcpy(e->remembered[s->next_remembered], s->hash, 32);
 		s->next_remembered = (s->next_remembered + 1) % EVICTIONS_REMEMBERED;

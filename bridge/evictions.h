@@ -40,7 +40,7 @@ struct evictions_state {
 	bool told;	  /* told early, and nothing came since */
 	bool faulty;	  /* something could not be read */
 	bool repeat;
-	bool hash_known, height_known, n_tx_known, last_height_known;
+	bool hash_known, height_known, n_tx_known, last_height_known, other_height_known;
 	uint8_t hash[32];
 	uint64_t height, n_tx;
 	uint64_t n_block;
@@ -49,6 +49,7 @@ struct evictions_state {
 	uint64_t ring_lost;    /* the greatest count seen so far */
 	uint64_t last_height;  /* of the chain so far; outlives lists and node processes, as do
 				  these: */
+	uint64_t other_height; /* of the one that another one left behind, which may go on */
 	uint64_t n_remembered, next_remembered;
 	uint32_t pid;
 	uint32_t unused;

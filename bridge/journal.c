@@ -71,12 +71,17 @@ static int to_errno(int rc)
 
 /* ---- opening ---- */
 
-static void file_remove(const char *directory)
+static int file_remove(const char *directory)
 {
 	char path[4200];
+	int err;
 
 	snprintf(path, sizeof(path), "%s/data.mdb", directory);
-	unlink(path);
+	if (!unlink(path) || errno == ENOENT)
+		return 0;
+	err = -errno;
+	log_error("%s: cannot be removed, and must not be used again: %s", path, strerror(-err));
+	return err;
 }
 
 static off_t file_size(const char *directory)
@@ -124,7 +129,9 @@ static int origin_check(const char *directory)
 		return 0;
 	if (n < 0 && file_size(directory))
 		return -EEXIST;
-	file_remove(directory);
+	err = file_remove(directory);
+	if (err)
+		return err;
 	if (n >= 0 && unlink(path))
 		return -errno;
 	return symlink(id, path) ? -errno : 0;
@@ -409,8 +416,9 @@ static int try_sizes(struct journal *j, const size_t bytes[N_SOCKETS], unsigned 
 	/* What cannot be read is made anew: it only ever served replay. */
 	if (err == -EIO || err == -EINVAL) {
 		log_warning("journal %s: cannot be read, so a new one is made", j->directory);
-		file_remove(j->directory);
-		err = take(j, bytes, live_percent);
+		err = file_remove(j->directory);
+		if (!err)
+			err = take(j, bytes, live_percent);
 	}
 	return err;
 }

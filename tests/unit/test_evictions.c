@@ -73,6 +73,15 @@ static const struct {
 	  "100:0/0/0/0/CF 101:0/0/0/0/CF 102:0/0/0/0/CF 101:0/0/0/2/CF 102:0/0/0/0/CF "
 	  "103:0/0/0/0/CF|" },
 	{ "reorg of the tip", "CA:100:1 CB:100:1", "100:0/0/0/0/CF 100:0/0/0/1/CF|" },
+	{ "as deep as reorgs go", "CA:1100:1 CB:101:1", "1100:0/0/0/0/CF 101:0/0/0/1000/CF|" },
+	{ "another chain, validated in the background",
+	  "CA:9000:1 CB:50:1 CC:51:1 CD:9001:1 CE:52:1 "
+	  "CF:53:1 CG:9002:1 CH:9002:1 CI:9003:1 CJ:54:1 CK:55:1",
+	  "9000:0/0/0/0/CF 50:0/0/0/0/CF 51:0/0/0/0/CF 9001:0/0/0/0/CF 52:0/0/0/0/CF "
+	  "53:0/0/0/0/CF 9002:0/0/0/0/CF 9002:0/0/0/1/CF 9003:0/0/0/0/CF 54:0/0/0/0/CF "
+	  "55:0/0/0/0/CF|" },
+	{ "a reindex", "CA:9000:1 X CB:1:1 CC:2:1 CD:3:1",
+	  "9000:0/0/0/0/CF 1:0/0/0/0/CF 2:0/0/0/0/CF 3:0/0/0/0/CF|" },
 	{ "repeat", "CA:100:1 CB:101:1 CA:100:1 CB:101:1 CC:102:1",
 	  "100:0/0/0/0/CF 101:0/0/0/0/CF 100:0/0/0/0/RCF 101:0/0/0/0/RCF 102:0/0/0/0/CF|" },
 	{ "back to the old branch", "CA:100:1 CB:100:1 CA:100:1",
@@ -372,8 +381,8 @@ static void test_memory(void)
 		record(&s, "validation.block_connected", values, 0);
 	}
 	s.lists[0] = '\0';
-	step(&s, "CA:1:1", 0);
-	if (strcmp(s.lists, "1:0/0/0/1002/CF")) {
+	step(&s, "CA:900:1", 0);
+	if (strcmp(s.lists, "900:0/0/0/103/CF")) {
 		printf("FAIL memory: %s\n", s.lists);
 		failures++;
 	}

@@ -78,7 +78,8 @@ export class Blocks {
 
   /** block.evictions: perhaps early, and then once more. */
   tell(event) {
-    const key = `${event.run}-${event.n_block}`;
+    // Without validation.block_connected it has no position.
+    const key = `${event.run}-${event.n_block || (event.hash && hex(event.hash))}`;
     const confirmed = new List(event);
     const conflicts = new List(event.conflicts ?? {});
     const before = this.#blocks.get(key)?.told;

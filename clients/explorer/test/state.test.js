@@ -188,6 +188,13 @@ test("a block told early counts on, and its last word stands", () => {
   assert.deepEqual([told().state, told().confirmed, told().waits[4], s.state.snapshot("blocks").blocks.length], ["complete", 4, 1, 1]);
 });
 
+test("blocks of a coretapd that publishes lists alone", () => {
+  const s = new Scene();
+  for (const height of [1, 2, 2])
+    s.event("block.evictions", height, { hash: bytes(height), height, n_tx: 1, n_block: 0, txids: [], fees: [], vsizes: [], entry_times: [], final: true });
+  assert.deepEqual(s.state.snapshot("blocks").blocks.map(({ height }) => height), [2, 1]);
+});
+
 test("a reorganisation marks what it supersedes; old blocks go", () => {
   const s = new Scene();
   for (let height = 1; height <= 3; height++) s.block(height, [], height);
