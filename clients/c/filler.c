@@ -203,9 +203,11 @@ static void copy_error(char reason[DECODE_REASON], const struct item *text)
 {
 	uint32_t length = text->length < DECODE_REASON ? text->length : DECODE_REASON - 1;
 
-	for (uint32_t i = 0; i < length; i++)
-		reason[i] = text->data[i] < ' ' || text->data[i] > '~' ? '?' : (char)text->data[i];
+	memcpy(reason, text->data, length);
 	reason[length] = '\0';
+	for (uint32_t i = 0; i < length; i++)
+		if (reason[i] < ' ' || reason[i] > '~')
+			reason[i] = '?';
 }
 
 /* Reads the header of an answer; false when it is none, with a reason. */
