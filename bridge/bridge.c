@@ -123,14 +123,18 @@ static int binary_code(int err)
 }
 
 /* What is above may be a service's user's: no link of his leads root elsewhere. */
-static bool is_something_else(const char *path)
+static bool is_directory(const char *path)
 {
 	struct stat st;
 
-	if (lstat(path, &st) || S_ISDIR(st.st_mode))
-		return false;
-	log_error("%s: is no directory; remove it, or choose another label with --name", path);
-	return true;
+	if (lstat(path, &st))
+		log_error("%s: %s", path, strerror(errno));
+	else if (S_ISDIR(st.st_mode))
+		return true;
+	else
+		log_error("%s: is no directory; remove it, or choose another label with --name",
+			  path);
+	return false;
 }
 
 static int lock_take(struct bridge *b)
@@ -144,7 +148,7 @@ static int lock_take(struct bridge *b)
 		log_error("%s: cannot be made: %s", b->directory, strerror(errno));
 		return errno == EACCES || errno == EPERM ? EXIT_PRIVILEGE : EXIT_OTHER;
 	}
-	if (is_something_else(b->directory))
+	if (!is_directory(b->directory))
 		return EXIT_OTHER;
 	privilege_give(&b->user, b->directory, names);
 	snprintf(path, sizeof(path), "%s/lock", b->directory);
@@ -350,7 +354,7 @@ static int journal_begin(struct bridge *b)
 		directory = own;
 	/* A directory of the operator's that is there already is not ours to give away. */
 	if (!mkdir(directory, 0750) || directory == own) {
-		if (is_something_else(directory))
+		if (!is_directory(directory))
 			return EXIT_OTHER;
 		privilege_give(&b->user, directory, names);
 	}
