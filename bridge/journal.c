@@ -74,14 +74,23 @@ static int to_errno(int rc)
 static int file_remove(const char *directory)
 {
 	char path[4200];
-	int err;
 
 	snprintf(path, sizeof(path), "%s/data.mdb", directory);
 	if (!unlink(path) || errno == ENOENT)
 		return 0;
-	err = -errno;
-	log_error("%s: cannot be removed, and must not be used again: %s", path, strerror(-err));
-	return err;
+	/* Of what journal_open() returns, -EBUSY means another coretapd. */
+	return errno == EBUSY ? -EIO : -errno;
+}
+
+/* Of one that must not be used again. */
+static void file_give_up(const char *directory)
+{
+	int err = file_remove(directory);
+
+	if (err)
+		log_error("journal %s: delete its data.mdb before the next start, coretapd cannot: "
+			  "%s",
+			  directory, strerror(-err));
 }
 
 static off_t file_size(const char *directory)
@@ -183,7 +192,7 @@ static void damaged(MDB_env *env, const char *what)
 
 	log_error("journal %s: damaged, so it is removed and coretapd ends: %s", j->directory,
 		  what);
-	file_remove(j->directory);
+	file_give_up(j->directory);
 }
 
 /* A file of another size is taken as it is: LMDB makes it larger or smaller, but never smaller than
@@ -503,7 +512,7 @@ void journal_close(struct journal *j)
 
 void journal_discard(struct journal *j)
 {
-	file_remove(j->directory);
+	file_give_up(j->directory);
 	journal_close(j);
 }
 
