@@ -353,7 +353,7 @@ static int journal_begin(struct bridge *b)
 	if (!directory)
 		directory = own;
 	/* A directory of the operator's that is there already is not ours to give away. */
-	if (!mkdir(directory, 0750) || directory == own) {
+	if (!mkdir(directory, 0750) || (directory == own && errno == EEXIST)) {
 		if (!is_directory(directory))
 			return EXIT_OTHER;
 		privilege_give(&b->user, directory, names);

@@ -172,7 +172,10 @@ static uint64_t height_place(struct evictions_state *s)
 
 	if (s->last_height_known && !s->repeat && s->height <= last)
 		back = last - s->height + 1;
-	if (s->other_height_known && s->height == s->other_height + 1 && s->height != last + 1) {
+	/* A reindex that has caught up: there is one chain again. */
+	if (s->other_height_known && s->height == s->other_height + 1 && s->height == last + 1)
+		s->other_height_known = false;
+	if (s->other_height_known && s->height == s->other_height + 1) {
 		s->other_height = last;
 		back = 0;
 	} else if (back > EVICTIONS_REMEMBERED) {

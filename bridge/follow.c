@@ -179,11 +179,12 @@ static void take(struct bridge *b)
 	unsigned int group = b->current, free_group;
 	struct binary fresh;
 
-	/* The node's own binary keeps its place, also that of one whose start is in the ring. */
-	bridge_drain(b);
-	free_group = b->node.process.pid && b->node.group == group ? !group : group;
 	if (binary_open(&fresh, b->node.path, b->node.attach))
 		return;
+	/* The node's own binary keeps its place, also that of one whose start is in the ring by
+	 * now: reading a large file takes a while. */
+	bridge_drain(b);
+	free_group = b->node.process.pid && b->node.group == group ? !group : group;
 	release(b, free_group);
 	binary_close(&b->binaries[free_group]);
 	b->binaries[free_group] = fresh;

@@ -853,16 +853,22 @@ int journal_bounds(struct journal *j, enum socket_id id, uint64_t run, uint64_t 
 	return to_errno(rc);
 }
 
-/* The first position of a chunk that is late enough. */
-static uint64_t since_in_chunk(const MDB_val *value, uint64_t time_us)
+/* The first position of a chunk that is late enough; next: where the chunk begins. */
+static int since_in_chunk(const MDB_val *value, uint64_t next, uint64_t time_us, uint64_t *n)
 {
-	struct journal_message m = { .n = 0 };
-	uint64_t its;
+	struct journal_message m;
+	uint64_t its = 0;
 	size_t at = 0;
 
-	while (chunk_next(value, &at, &m, &its) && its < time_us)
-		;
-	return m.n;
+	*n = next;
+	while (its < time_us && chunk_next(value, &at, &m, &its)) {
+		/* A position from what is damaged would leave out what is not. */
+		if (m.n != next)
+			return MDB_CORRUPTED;
+		*n = m.n;
+		next = m.n + m.events;
+	}
+	return 0;
 }
 
 /* Chunks of one run are in the order of their times. */
@@ -906,7 +912,7 @@ static int since_in_run(struct journal *j, MDB_cursor *cursor, uint64_t run, uin
 	if (!rc)
 		rc = pieces_gather(&j->gathered, cursor, &value);
 	if (!rc)
-		*n = since_in_chunk(&value, time_us);
+		rc = since_in_chunk(&value, be64toh(key.n), time_us, n);
 	return rc;
 }
 

@@ -531,7 +531,7 @@ static const char *answer_replay(struct replay *r, struct request *q, struct bri
 			goto unreadable;
 		if (err) {
 			run = run ? run : b->run;
-			after = run == b->run ? b->streams[socket].next_n - 1 : UINT64_MAX;
+			after = run == b->run ? stream_finished(&b->streams[socket]) : UINT64_MAX;
 		} else {
 			after = first - 1;
 		}
@@ -544,7 +544,7 @@ static const char *answer_replay(struct replay *r, struct request *q, struct bri
 	if (err) {
 		if (run != b->run)
 			return "run is not held";
-		last = b->streams[socket].next_n - 1;
+		last = stream_finished(&b->streams[socket]);
 		first = last + 1;
 	}
 	if (after > last)

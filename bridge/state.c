@@ -343,8 +343,13 @@ void state_pack_heads(const struct bridge *b, msgpack_sbuffer *out)
 {
 	uint64_t next_seq[MAX_PROBES];
 
-	for (size_t i = 0; i < b->tps.n; i++)
-		next_seq[i] = b->streams[b->tps.table[i].event->socket].next_seq[i];
+	for (size_t i = 0; i < b->tps.n; i++) {
+		const struct stream *s = &b->streams[b->tps.table[i].event->socket];
+
+		next_seq[i] = s->next_seq[i];
+		if (s->is_open && s->open_topic == i)
+			next_seq[i] -= s->open_events;
+	}
 	pack_heads(out, b, next_seq);
 }
 

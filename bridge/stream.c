@@ -118,6 +118,11 @@ void stream_loss(struct stream *s, unsigned int topic, uint32_t pid, uint64_t lo
 	stream_flush(s);
 }
 
+uint64_t stream_finished(const struct stream *s)
+{
+	return (s->is_open ? s->open_n : s->next_n) - 1;
+}
+
 void stream_clear(struct stream *s)
 {
 	for (size_t i = 0; i < s->n_messages; i++)

@@ -59,6 +59,9 @@ void stream_loss(struct stream *stream, unsigned int topic, uint32_t pid, uint64
 /* Finishes the open message: nothing waits for the next drain. */
 void stream_flush(struct stream *stream);
 
+/* The position of the last event that is not in the open message, which nobody can have yet. */
+uint64_t stream_finished(const struct stream *stream);
+
 /* Forgets the finished messages and frees the bodies that nobody took. */
 void stream_clear(struct stream *stream);
 

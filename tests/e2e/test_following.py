@@ -37,6 +37,26 @@ long syscall(long number, long a, long b, long c, long d, long e, long f)
 	return real(number, a, b, c, d, e, f);
 }
 """
+# A lease, and so an executable, that takes a while to be had.
+SLOW_LEASE = r"""
+#include <dlfcn.h>
+#include <stdarg.h>
+#include <unistd.h>
+#define F_SETLEASE 1024
+#define F_RDLCK 0
+int fcntl64(int fd, int command, ...)
+{
+	int (*real)(int, int, ...) = (int (*)(int, int, ...))dlsym(RTLD_NEXT, "fcntl64");
+	va_list args;
+	va_start(args, command);
+	long argument = va_arg(args, long);
+	va_end(args);
+	if (command == F_SETLEASE && argument == F_RDLCK)
+		sleep(3);
+	return real(fd, command, argument);
+}
+int fcntl(int fd, int command, ...) __attribute__((alias("fcntl64")));
+"""
 SYS_CLONE3 = 435
 
 
@@ -324,6 +344,25 @@ class Upgrades(Case):
                     second.kill()
                 wait_until(lambda: of_pid(sub, second.pid, "node.exited"), 5, "node.exited")
                 self.check_lives(sub, first.pid, second.pid)
+
+
+    def test_started_from_the_old_file_while_the_new_one_is_read(self):
+        """By another name: it is traced, and not only told."""
+        directory = tempfile.TemporaryDirectory(prefix="coretap-test-")
+        self.addCleanup(directory.cleanup)
+        shim = compile_text(directory.name, SLOW_LEASE, "slow", "-shared", "-fPIC", "-D_GNU_SOURCE")
+        binary = self.binary()
+        old = self.path("old")
+        os.link(binary, old)
+        with Bridge(binary=binary, env=inject_env(shim)) as bridge, Subscriber(bridge) as sub:
+            sub.wait_status()
+            os.rename(shutil.copy(FAKE_NODE, self.path("fresh")), binary)
+            time.sleep(0.4)
+            with FakeNode("burst", 300, "--wait-signal", "--hold", binary=old) as node:
+                wait_until(lambda: ": attached\n" in bridge.log(), 10, "the new file")
+                node.go()
+                sub.wait_count("mempool.removed", 300)
+                node.stop()
 
 
 class RecycledNumber(Case):

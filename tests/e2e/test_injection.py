@@ -79,7 +79,7 @@ ABSORBED = {
     # not empty, as most often
     ("rmdir", "tracer_resume"),
     # not there, as most often; what really cannot be made, opened or bound is told by the next call
-    ("mkdir", "journal_begin"), ("unlink", "files_remove"),
+    ("mkdir", "journal_begin"),
     # an identity that is not known matches none: a successor begins a new run, and says so
     ("bpf_obj_get_info_by_fd", "map_id"),
     # a feature of the kernel that cannot be seen is not used; what stands in for it is told

@@ -13,14 +13,31 @@ import msgpack
 import zmq
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
-from harness import (FAKE_NODE, Bridge, FakeNode, Subscriber, TestCase, free_port, main, need_root,
-                     tool, wait_until)
+from harness import (FAKE_NODE, Bridge, FakeNode, Subscriber, TestCase, compile_text, free_port,
+                     inject_env, main, need_root, tool, wait_until)
 from replay import CompleteSubscriber, Refused, Replay
 
 EVENTS = 20000
 # Lets a program see another boot's id.
 OTHER_BOOT = ("unshare", "-m", "sh", "-c",
               'mount --bind "$0" /proc/sys/kernel/random/boot_id && exec "$@"')
+
+# A place that has no room for one more directory.
+NO_DIRECTORY = r"""
+#include <dlfcn.h>
+#include <errno.h>
+#include <string.h>
+#include <sys/stat.h>
+int mkdir(const char *path, mode_t mode)
+{
+	int (*real)(const char *, mode_t) = (int (*)(const char *, mode_t))dlsym(RTLD_NEXT, "mkdir");
+	const char *name = strrchr(path, '/');
+	if (!name || strcmp(name, "/journal"))
+		return real(path, mode);
+	errno = ENOSPC;
+	return -1;
+}
+"""
 
 
 def noise_of(chance, size):
@@ -102,6 +119,12 @@ class JournalCase(TestCase):
 
 
 class Disk(JournalCase):
+    def test_own_directory_cannot_be_made(self):
+        shim = compile_text(self.directory, NO_DIRECTORY, "no_directory", "-shared", "-fPIC", "-D_GNU_SOURCE")
+        with Bridge(port=self.port, name=self.label, env=inject_env(shim)) as bridge:
+            self.assertIn("No space left on device: going on without one", bridge.log())
+            self.assertEqual(self.subscribe(bridge).status("low")["replay"], "degraded")
+
     def test_full(self):
         self.tmpfs("size=1m")
         with open(os.path.join(self.journal, "full"), "wb") as f:

@@ -12,7 +12,7 @@ import msgpack
 import zmq
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
-from harness import FAKE_NODE, Bridge, FakeNode, Subscriber, TestCase, main, wait_until
+from harness import FAKE_NODE, Bridge, FakeNode, Subscriber, TestCase, free_port, main, wait_until
 from replay import Refused, Replay
 
 NOW_US = 1000000
@@ -286,6 +286,30 @@ class Answers(ReplayCase):
             wait_until(lambda: sub.status("low")["n"] == 1002, 3)
             status = sub.status("low")
             self.assertEqual((status["replay"], status["held"]), ("off", 1003))
+
+
+class Settling(ReplayCase):
+    def test_what_is_about_to_come(self):
+        """Asked while coretapd still waits for its subscribers: the start of the node that runs is not gone, nor is
+        a reader that counts positions told to go on behind it."""
+        port = free_port()
+        asked = self.context.socket(zmq.DEALER)
+        asked.setsockopt(zmq.RECONNECT_IVL, 5)
+        asked.setsockopt(zmq.RCVTIMEO, 60000)
+        asked.connect(f"tcp://127.0.0.1:{port + 2}")
+
+        def ask(**request):
+            asked.send(msgpack.packb({"v": 1, "id": 1, **request}))
+            header, *parts = asked.recv_multipart()
+            return msgpack.unpackb(header), parts[1::2]
+        with FakeNode("burst", 1, "--wait-signal", "--hold"), Bridge(port=port, ready=False) as bridge:
+            hello, _ = ask(op="hello")
+            header, bodies = ask(op="replay", socket="low", run=hello["run"], after=0)
+            since, later = ask(op="replay", socket="low", since=0)
+            self.assertEqual((header["gone"], header["head"]), (0, len(bodies)))
+            self.assertEqual((since["gone"], since["head"]), (0, len(later)))
+            self.assertEqual(hello["runs"][-1]["topics"].get("node.started", 0), hello["runs"][-1]["low"]["last"])
+            bridge.wait_ready()
 
 
 class Requests(ReplayCase):
