@@ -25,7 +25,7 @@ struct node {
 	uint64_t n;	       /* last position taken */
 	uint64_t sure;	       /* position up to which everything wanted was taken for sure */
 	bool fresh;	       /* the run is known from its beginning: topics start with 1 */
-	bool restored;	       /* of topics not known yet nothing was taken beyond `sure` */
+	bool settled;	       /* of topics not known yet nothing was taken beyond `sure` */
 	uint64_t told_old_run; /* OLD_RUN was told for this one */
 	struct topic *topics;
 	unsigned int n_topics;

@@ -114,7 +114,7 @@ static void start_run(struct tracker *tracker, struct node *node, uint64_t run, 
 	node->run = run;
 	node->n = node->sure = n;
 	node->fresh = fresh;
-	node->restored = false;
+	node->settled = false;
 	numbers_clear(node);
 }
 
@@ -192,7 +192,8 @@ static uint64_t behind_heads(const struct tracker *tracker, struct node *node,
 			after = topic->at;
 		if (!topic && node->fresh && head.number)
 			after = 0;
-		if (!topic && node->restored && head.number && node->sure < after)
+		if (!topic && node->settled && tracker->coverage != COVERS_WHOLE && head.number &&
+		    node->sure < status->n && node->sure < after)
 			after = node->sure;
 	}
 	return tracker->coverage == COVERS_WHOLE && status->n > node->n && node->n < after ? node->n
@@ -266,7 +267,7 @@ static int take_status(struct tracker *tracker, enum origin origin, const char *
 	if (status->n > node->n)
 		node->n = status->n;
 	node->sure = node->n;
-	node->restored = false;
+	node->settled = true;
 	tracker->heads = status->heads;
 	tracker->pending |= last;
 	tracker->frames =
@@ -370,7 +371,7 @@ int tracker_take(struct tracker *tracker, enum origin origin, const char *name, 
 	}
 	tracker->topic = topic;
 
-	if (!topic->next && node->restored && origin == ORIGIN_LIVE &&
+	if (!topic->next && node->settled && message->seq > 1 && origin == ORIGIN_LIVE &&
 	    tracker->coverage != COVERS_WHOLE)
 		return set_missing(tracker, node, message->run, message->n - 1, node->sure);
 	if (topic->next && message->seq < topic->next) {
@@ -380,9 +381,13 @@ int tracker_take(struct tracker *tracker, enum origin origin, const char *name, 
 		}
 		cut(topic, message, &events, &tracker->index);
 	} else if (topic->next && message->seq > topic->next) {
-		if (origin == ORIGIN_LIVE)
+		/* Replay gives the other topics too: of none more may be missing before. */
+		if (origin == ORIGIN_LIVE) {
+			uint64_t after = position(tracker, node);
+
 			return set_missing(tracker, node, message->run, message->n - 1,
-					   topic->at < node->n ? topic->at : node->n);
+					   topic->at < after ? topic->at : after);
+		}
 		tracker->pending |= PENDING_GAP;
 		tracker->gap_first = topic->next;
 		tracker->gap_last = message->seq - 1;
@@ -659,7 +664,7 @@ int tracker_restore(struct tracker *tracker, const char *label, size_t length, u
 	node->n = node->sure = n;
 	/* Saved when the run had just been entered. */
 	node->fresh = !n;
-	node->restored = true;
+	node->settled = true;
 	tracker->node = node;
 	return 0;
 }

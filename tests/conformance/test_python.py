@@ -215,6 +215,56 @@ class Scripted(TestCase):
             with open(f"{d}/later/p") as file:
                 self.assertEqual(json.loads(file.read())["sockets"]["low"]["conform"]["n"], 3)
 
+    def test_commit_that_failed(self):
+        """The next one writes the position, though there is nothing new to take."""
+        publisher = self.publisher()
+        with tempfile.TemporaryDirectory() as d:
+            os.mkdir(f"{d}/later")
+            stream = self.subscribe(publisher, position=f"{d}/later/p")
+            self.send(publisher, 1, 2)
+            self.assertEqual(stream.next(5).seq, 1)
+            os.rename(f"{d}/later", f"{d}/away")
+            stream._position.close()  # what is open could still be written
+            with self.assertRaises(FileNotFoundError):
+                stream.commit()
+            os.rename(f"{d}/away", f"{d}/later")
+            stream.commit()
+            with open(f"{d}/later/p") as file:
+                self.assertEqual(json.loads(file.read())["sockets"]["low"]["conform"]["n"], 1)
+            self.assertEqual(stream.next(5).seq, 2)
+
+    def test_first_of_a_topic(self):
+        """What a status does not list had told nothing until then, in a position too."""
+        block = "validation.block_connected"
+        for topics, socket, ours in (((block,), "low", block), ((block, "node."), "low", block),
+                                     (("utxocache.add", "utxocache.spent"), "high", "utxocache.spent")):
+            for live in (False, True):
+                with self.subTest(topics, live=live), tempfile.TemporaryDirectory() as d, \
+                        Publisher(free_port()) as publisher:
+                    def tell(n, heads):
+                        publisher.status(socket, "bridge.status", {"n": n, "heads": heads})
+
+                    def start():
+                        stream = coretap.subscribe(*topics, address=address(publisher.port), position=f"{d}/p")
+                        self.addCleanup(stream.close)
+                        publisher.wait_client([socket])
+                        return stream
+                    stream = start()
+                    tell(50, {})
+                    while stream.next(1) is not None:
+                        pass
+                    stream.close()
+                    publisher.wait_client([])
+                    publisher.step({"drop": ours, "seq": 1, "n": 51, "events": [{"time_us": 1}]})
+                    stream = start()
+                    if live:
+                        publisher.step({"send": ours, "seq": 2, "n": 52, "events": [{"time_us": 1}]})
+                    else:
+                        tell(51, {ours: 1})
+                        publisher.step({"send": ours, "seq": 2, "n": 52, "events": [{"time_us": 1}]})
+                    items = collect(stream, lambda item: item.topic == ours and item.seq == 2)
+                    self.assertEqual([(i.kind, i.seq) for i in items], [("event", 1), ("event", 2)])
+
     def test_position_and_more_topics(self):
         """A topic that is asked for later is joined at the present: what came before was not missed."""
         publisher = self.publisher()
@@ -354,6 +404,8 @@ class Scripted(TestCase):
         self.assertIsInstance(notice, coretap.NoReplay)
         self.assertEqual(notice.json(), '{"notice":"no_replay","socket":"low","node":"conform",'
                                         '"reason":"replay is off"}')
+        self.assertEqual(str(coretap.NoReplay("low", node="n", reason="\x1b[2J\n\u202e")),
+                         r"low socket: n has no replay: \u001b[2J\n\u202e")
 
     def test_rpc_credentials(self):
         rpc = coretap.RPC("http://al%40ice:p%3Ass@localhost")

@@ -20,7 +20,7 @@ import coretap
 import msgpack
 from coretap import CATALOGUE
 from coretap.recording import RECORDING_HEADING
-from coretap_alerts.__main__ import rehearse
+from coretap_alerts.__main__ import Service, rehearse
 from coretap_alerts.alerter import Alerter
 from coretap_alerts.document import RuleError
 from coretap_alerts.pattern import Pattern
@@ -285,6 +285,18 @@ class Memory(Case):
         with contextlib.redirect_stdout(io.StringIO()) as out:
             self.assertEqual(rehearse(rules, file.name), 0)
         self.assertEqual(out.getvalue().count("\n"), 4)
+
+    def test_since_until_there_is_a_place(self):
+        """The state that is written at the first start, before anything came, is none."""
+        rules = load(self.write(HOOK + "rules: {name: a, topic: node.exited}"))
+        placed = {"version": 1, "sockets": {"low": {"main": {"run": 7, "n": 1, "whole": False, "topics": {}}}}}
+        for position, since in (("", 0), (coretap.Position().dump(), 0), (json.dumps(placed), None)):
+            state = State(":memory:")
+            state.position = position
+            service = Service(rules, state, "tcp://127.0.0.1:1", "oldest")
+            self.assertEqual({link.stream.since_us for link in service.stream._links}, {since})
+            service.stream.close()
+            state.close()
 
     def test_state_file(self):
         path = os.path.join(self.directory, "state.db")

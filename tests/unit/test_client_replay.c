@@ -687,8 +687,8 @@ static void test_position_of_new_run(struct publisher *publisher)
 	unlink(path);
 }
 
-/* Of the high socket a part is received: a gap of one topic that was filled vouches for no other.
- */
+/* Of the high socket a part is received: what a gap of one topic is filled with is whole for the
+ * others, and so is the position. */
 static void test_position_of_a_part(struct publisher *publisher)
 {
 	static const char add[] = "utxocache.add", spent[] = "utxocache.spent";
@@ -713,8 +713,10 @@ static void test_position_of_a_part(struct publisher *publisher)
 	}
 	expect_event(tap, add, 1, 1);
 	expect_event(tap, spent, 1, 2);
-	for (uint64_t i = 2; i <= 4; i++)
-		expect_event(tap, add, i, i + 2);
+	expect_event(tap, add, 2, 4);
+	expect_event(tap, spent, 2, 3);
+	expect_event(tap, add, 3, 5);
+	expect_event(tap, add, 4, 6);
 	expect_nothing(tap);
 	if (coretap_commit(tap))
 		fail("coretap_commit");
@@ -725,11 +727,60 @@ static void test_position_of_a_part(struct publisher *publisher)
 	connect_to(tap, publisher, HIGH);
 	keep(M(spent, 7, 3, 1));
 	send_message(publisher, HIGH, M(spent, 7, 3, 1));
-	expect_event(tap, spent, 2, 3);
 	expect_event(tap, spent, 3, 7);
 	expect_nothing(tap);
 	coretap_close(tap);
 	unlink(path);
+}
+
+/* What a gap of one topic is filled with goes over another's: that one is not told as a gap. */
+static void test_gaps_of_two_topics(struct publisher *publisher)
+{
+	static const char add[] = "utxocache.add", spent[] = "utxocache.spent";
+	static const struct message messages[] = {
+		{ add, .n = 1, .seq = 1, .events = 1 },	  { spent, .n = 2, .seq = 1, .events = 1 },
+		{ spent, .n = 3, .seq = 2, .events = 1 }, { add, .n = 4, .seq = 2, .events = 1 },
+		{ add, .n = 5, .seq = 3, .events = 1 },	  { spent, .n = 6, .seq = 3, .events = 1 },
+		{ add, .n = 7, .seq = 4, .events = 1 },
+	};
+	struct coretap *tap;
+
+	begin("gaps of two topics", 100);
+	tap = SUBSCRIBE(publisher, add, spent);
+	connect_to(tap, publisher, HIGH);
+	for (int i = 0; i < 7; i++) {
+		keep(messages[i]);
+		if (i != 2 && i != 4 && i != 5) /* these are dropped on the way */
+			send_message(publisher, HIGH, messages[i]);
+	}
+	expect_event(tap, add, 1, 1);
+	expect_event(tap, spent, 1, 2);
+	expect_event(tap, add, 2, 4);
+	expect_event(tap, spent, 2, 3);
+	expect_event(tap, add, 3, 5);
+	expect_event(tap, spent, 3, 6);
+	expect_event(tap, add, 4, 7);
+	expect_nothing(tap);
+	coretap_close(tap);
+}
+
+/* Of a topic that a status does not list nothing had been told until then. */
+static void test_first_of_a_topic(struct publisher *publisher)
+{
+	struct coretap *tap;
+
+	begin("first of a topic", 100);
+	tap = SUBSCRIBE(publisher, "mempool.rejected");
+	connect_to(tap, publisher, LOW);
+	status(publisher, RUN, 3, 1, 2, "ok");
+	expect_nothing(tap);
+	keep(M("mempool.rejected", 4, 1, 1));
+	keep(M("mempool.rejected", 5, 2, 1));
+	publish(publisher, M("mempool.rejected", 5, 2, 1));
+	expect_event(tap, "mempool.rejected", 1, 4);
+	expect_event(tap, "mempool.rejected", 2, 5);
+	expect_nothing(tap);
+	coretap_close(tap);
 }
 
 /* A saved position: exactly what comes after it, also within a message, also a loss. */
@@ -888,6 +939,8 @@ int main(void)
 	test_since(&publisher);
 	test_position_of_new_run(&publisher);
 	test_position_of_a_part(&publisher);
+	test_gaps_of_two_topics(&publisher);
+	test_first_of_a_topic(&publisher);
 	test_position(&publisher);
 	test_flood(&publisher);
 	test_mute(&publisher);

@@ -46,8 +46,10 @@ class Service:
         self.state = state
         self.alerter = Alerter(rules, state, block_by(rules.rpc) if rules.rpc else None)
         self.position = Position(state.position)
-        # With a state, what is new (a topic of the other socket, a label) begins at the present.
-        since = since if not state.position else None
+        # With a place, what is new (a topic of the other socket, a label) begins at the present. A state is
+        # written at the first start already, when no coretapd may be there.
+        if any(node.run for socket in ("low", "high") for node in self.position.nodes(socket).values()):
+            since = None
         self.stream = subscribe(*rules.topics(), address=address or rules.address, since=since,
                                 position=self.position, curve_server=rules.curve_server,
                                 curve_secret=rules.curve_secret)

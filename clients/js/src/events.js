@@ -165,7 +165,7 @@ export class Notice {
         return run ? `${socket} socket: nothing from coretapd of ${node} for 3 s; waiting`
           : `${socket} socket: no coretapd yet, or it knows no key of ours; waiting`;
       case "no_replay":
-        return `${socket} socket: ${node} has no replay: ${reason}`;
+        return `${socket} socket: ${node} has no replay: ${text(reason).slice(1, -1)}`;
       case "alive":
         return `${socket} socket: connected`;
       case "stopping":

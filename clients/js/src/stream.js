@@ -65,6 +65,7 @@ export class Node {
   topics = new Map();
   whole = null; // what was asked for when the run started, if that was seen: of these every topic begins at 1
   toldOldRun = 0;
+  settled = -1; // position of a status, or of a saved place: of topics not known yet nothing was taken beyond it
   resumed = false; // from a position: a message may have been taken in part
 
   constructor(label) {
@@ -79,7 +80,7 @@ export class Node {
 
   /** A position of an earlier version does not say what was asked for. */
   static restore(label, { run, n, whole, asked = [""], topics }) {
-    const node = Object.assign(new Node(label), { run, n, whole: whole ? new Filter(asked) : null, resumed: true });
+    const node = Object.assign(new Node(label), { run, n, whole: whole ? new Filter(asked) : null, settled: n, resumed: true });
     for (const [name, [next, at]] of Object.entries(topics)) node.topics.set(name, new Topic(next, at));
     return node;
   }
@@ -89,6 +90,7 @@ export class Node {
     this.n = 0;
     this.topics = new Map();
     this.whole = asked;
+    this.settled = -1;
     this.resumed = false;
   }
 
@@ -96,7 +98,7 @@ export class Node {
     let topic = this.topics.get(name);
     if (!topic) {
       if (this.topics.size >= MAX_TOPICS) throw new WireError("topic: too many topics");
-      topic = this.whole?.matches(name) ? new Topic(1, 0) : new Topic(0, Math.max(0, this.n));
+      topic = this.whole?.matches(name) ? new Topic(1, 0) : new Topic(0, Math.max(0, this.settled < 0 ? this.n : this.settled));
       this.topics.set(name, topic);
     }
     return topic;
@@ -193,9 +195,10 @@ export class Stream {
     if (message.run !== node.run && !(yield* this.#enterRun(node, message.run))) return;
     const known = wanted ? node.topic(topic) : null;
     const late = known !== null && known.next > 0 && known.next < message.seq;
+    const first = known !== null && !known.next && node.settled >= 0 && message.seq > 1;
     if (this.entire && (late || (node.n >= 0 && node.n < message.n - 1)))
       yield* this.#fill(node, Math.max(0, node.n), message.n - 1);
-    else if (late) yield* this.#fill(node, known.at, message.n - 1);
+    else if ((late || first) && !this.entire) yield* this.#fill(node, this.#oldest(node), message.n - 1);
     if (wanted) yield* this.#account(node, topic, message);
     node.n = Math.max(node.n, message.n + message.events.length - 1);
   }
@@ -208,11 +211,11 @@ export class Stream {
     if (status.run !== node.run && !(yield* this.#enterRun(node, status.run))) return;
     const heads = Object.entries(status.heads).filter(([name]) => this.filter.matches(name));
     const missing = heads.map(([name, head]) => [node.topic(name), head])
-      .filter(([known, head]) => known.next > 0 && known.next <= head).map(([known]) => known.at);
+      .filter(([known, head]) => (known.next > 0 ? known.next <= head : head && node.settled >= 0 && node.settled < status.n)).map(([known]) => known.at);
     if (missing.length)
       yield* this.#fill(node, this.entire ? Math.max(0, node.n) : Math.min(...missing), status.n);
     yield* this.#closeTail(node, heads, status.n);
-    node.n = Math.max(node.n, status.n);
+    node.n = node.settled = Math.max(node.n, status.n);
     if (topic === STOPPING) yield this.#notice("stopping", node, { topic, time_us: status.time_us });
     else if (this.filter.wantsStatus) yield new Status(this.socket, topic, status);
   }
@@ -314,8 +317,8 @@ export class Stream {
 
   /** The position after which something may be missing. */
   #oldest(node) {
-    if (this.entire || !node.topics.size) return Math.max(0, node.n);
-    return Math.min(...[...node.topics.values()].map(({ at }) => at));
+    const known = [...node.topics].filter(([name]) => this.filter.matches(name)).map(([, { at }]) => at);
+    return this.entire || !known.length ? Math.max(0, node.n) : Math.min(...known);
   }
 
   #request(place) {

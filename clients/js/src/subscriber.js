@@ -268,7 +268,10 @@ export class Subscriber {
 
   /** Says that the item in hand is done, without asking for the next one. */
   commit() {
-    if (!this.#closed) this.#ahead ??= this.take();
+    if (this.#closed) return;
+    // The last attempt to write it may have failed.
+    if (this.#ahead) for (const { name, stream } of this.#links) this.#position?.save(name, stream.nodes);
+    else this.#ahead = this.take();
   }
 
   close() {

@@ -238,7 +238,7 @@ class NoReplay(Notice):
     kind = "no_replay"
 
     def __str__(self) -> str:
-        return f"{self.socket} socket: {self.node} has no replay: {self.reason}"
+        return f"{self.socket} socket: {self.node} has no replay: {to_json(self.reason)[1:-1]}"
 
 
 Item = Union[Event, Notice]

@@ -36,6 +36,7 @@ class Position:
         for label, saved in self._sockets.get(socket, {}).items():
             node = nodes[label] = Node(label)
             node.run, node.n = saved["run"], saved["n"]
+            node.settled = node.n
             node.whole = Filter(saved.get("asked", _ALL)) if saved["whole"] else None
             node.topics = {name: Topic(*numbers) for name, numbers in saved["topics"].items()}
             node.resumed = True

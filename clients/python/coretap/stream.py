@@ -66,11 +66,13 @@ class Node:
         # What was asked for when the run started, if that was seen: of these every topic begins at 1.
         self.whole: Optional[Filter] = None
         self.told_old_run = 0
+        # Position of a status, or of a saved place: of topics not known yet nothing was taken beyond it.
+        self.settled = -1
         self.resumed = False  # from a position: a message may have been taken in part
 
     def begin(self, run: int, asked: Filter) -> None:
         self.run, self.n, self.topics, self.whole = run, 0, {}, asked
-        self.resumed = False
+        self.resumed, self.settled = False, -1
 
     def topic(self, name: str) -> Topic:
         topic = self.topics.get(name)
@@ -78,7 +80,7 @@ class Node:
             if len(self.topics) >= MAX_TOPICS:
                 raise WireError("topic: too many topics")
             fresh = self.whole is not None and self.whole.matches(name)
-            topic = Topic(1, 0) if fresh else Topic(0, max(0, self.n))
+            topic = Topic(1, 0) if fresh else Topic(0, max(0, self.n if self.settled < 0 else self.settled))
             self.topics[name] = topic
         return topic
 
@@ -122,10 +124,11 @@ class Stream:
             return
         known = node.topic(topic) if wanted else None
         late = known is not None and 0 < known.next < message.seq
+        first = known is not None and not known.next and node.settled >= 0 and message.seq > 1
         if self.entire and (late or 0 <= node.n < message.n - 1):
             yield from self._fill(node, max(0, node.n), message.n - 1)
-        elif late and known:
-            yield from self._fill(node, known.at, message.n - 1)
+        elif (late or first) and not self.entire:
+            yield from self._fill(node, self._oldest(node), message.n - 1)
         if wanted:
             yield from self._account(node, topic, message)
         node.n = max(node.n, message.n + len(message.events) - 1)
@@ -140,11 +143,11 @@ class Stream:
             return
         heads = {name: head for name, head in status.heads.items() if self.filter.matches(name)}
         missing = [known.at for known, head in ((node.topic(name), head) for name, head in heads.items())
-                   if 0 < known.next <= head]
+                   if 0 < known.next <= head or not known.next and head and 0 <= node.settled < status.n]
         if missing:
             yield from self._fill(node, max(0, node.n) if self.entire else min(missing), status.n)
         yield from self._close_tail(node, heads, status.n)
-        node.n = max(node.n, status.n)
+        node.n = node.settled = max(node.n, status.n)
         if topic == STOPPING:
             yield ev.Stopping(self.socket, topic, node.label, run=node.run, time_us=status.time_us)
         elif self.filter.wants_status:
@@ -246,7 +249,7 @@ class Stream:
 
     def _oldest(self, node: Node) -> int:
         """The position after which something may be missing."""
-        known = [t.at for t in node.topics.values()]
+        known = [t.at for name, t in node.topics.items() if self.filter.matches(name)]
         return max(0, node.n) if self.entire or not known else min(known)
 
     def _request(self, **place: int) -> Dict[str, Any]:

@@ -178,6 +178,9 @@ class Subscriber:
         """Says that the item in hand is done, without asking for the next one."""
         if self._ahead is None:
             self._ahead = self._take()
+        elif self._position:  # the last attempt to write it may have failed
+            for link in self._links:
+                self._position.save(link.name, link.stream.nodes)
 
     def close(self) -> None:
         for link in self._links:
