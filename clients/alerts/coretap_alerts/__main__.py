@@ -171,7 +171,7 @@ def main(arguments: Optional[List[str]] = None) -> int:
     parser.add_argument("--address", metavar="A",
                         help="tcp://HOST:PORT or ipc:///run/coretap/NAME (else address: of the rules)")
     parser.add_argument("--since", metavar="WHEN",
-                        help="where to begin when there is no state yet: 10m, 2h, oldest; else at the present")
+                        help="where to begin when the state has no place yet: 10m, 2h, oldest; else at the present")
     parser.add_argument("--version", action="version", version=f"coretap-alerts {__version__}")
     options = parser.parse_args(arguments)
     try:
