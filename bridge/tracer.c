@@ -392,13 +392,13 @@ static int uprobe_number(const char *name)
 	return sscanf(text + strcspn(text, "0123456789"), "%d", &number) == 1 ? number : -EIO;
 }
 
-/* One site: a perf event, which lives as long as the link that runs the program for it. Not by
- * libbpf, whose call wants its own object of a program, which a successor does not have. */
+/* One site: a perf event, which lives as long as the link that runs the program for it. type and
+ * bit: the kernel's numbers of uprobe events and of their flag for returns. Not by libbpf, whose
+ * call wants its own object of a program, which a successor does not have. */
 static int perf_link_create(int program_fd, const char *path, const struct site_info *info,
-			    __u64 cookie, pid_t pid)
+			    __u64 cookie, pid_t pid, int type, int bit)
 {
 	LIBBPF_OPTS(bpf_link_create_opts, opts, .perf_event.bpf_cookie = cookie);
-	int type = uprobe_number("type"), bit = uprobe_number("format/retprobe");
 	struct perf_event_attr attr = {
 		.size = sizeof(attr),
 		.type = (__u32)type,
@@ -408,8 +408,6 @@ static int perf_link_create(int program_fd, const char *path, const struct site_
 	};
 	int event, link;
 
-	if (type < 0 || bit < 0)
-		return type < 0 ? type : bit;
 	if (bit > 31 || info->semaphore >> 32)
 		return -EINVAL;
 	if (info->kind == SITE_RETURN)
@@ -427,12 +425,16 @@ static int tracer_attach_perf(struct tracer *t, const struct tracepoints *tps, u
 			      const char *path, pid_t pid)
 {
 	const int programs[] = { t->program, t->entry, t->ret };
+	int type = uprobe_number("type"), bit = uprobe_number("format/retprobe");
 
+	if (type < 0 || bit < 0)
+		return type < 0 ? type : bit;
 	for (size_t i = group * GROUP_SITES; i < group * GROUP_SITES + tps->n_sites[group]; i++) {
 		const struct site_info *info = &tps->info[i];
 
-		t->links[i] = perf_link_create(programs[info->kind], path, info,
-					       info->kind == SITE_ENTRY ? i + 1 : i, pid);
+		t->links[i] =
+			perf_link_create(programs[info->kind], path, info,
+					 info->kind == SITE_ENTRY ? i + 1 : i, pid, type, bit);
 		if (t->links[i] < 0)
 			return t->links[i];
 	}
