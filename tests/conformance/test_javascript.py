@@ -131,7 +131,8 @@ class JavaScript(TestCase):
                         [*TAIL[client], "mempool.added", "--json", "--count", "3", "--address",
                          f"tcp://127.0.0.1:{publisher.port}", "--position", os.path.join(directory, f"{position}-{client}")],
                         stdout=file, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT) as tail:
-                    publisher.wait_client(["low"])
+                    # JavaScript's writes its position before it waits: it may be gone before it is seen.
+                    wait_until(lambda: publisher.used() == ["low"] or tail.poll() is not None, 10, "a subscriber")
                     status()
                     if out != output:
                         for _ in range(3):
