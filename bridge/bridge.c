@@ -137,12 +137,35 @@ static bool is_directory(const char *path)
 	return false;
 }
 
+/* Whether another coretapd has the label: its files are not to be given to anybody. */
+static bool lock_is_held(const char *path)
+{
+	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+	bool held = fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK;
+
+	if (fd >= 0)
+		close(fd);
+	return held;
+}
+
+static int lock_refused(const struct bridge *b)
+{
+	log_error("another coretapd runs under the label %s; %s", b->label,
+		  b->options->detach ? "stop it first" : "choose another with --name");
+	return EXIT_ADDRESS;
+}
+
+/* With --detach nothing is made, and nothing given: whose it is may start again under the label. */
 static int lock_take(struct bridge *b)
 {
 	static const char *const names[] = { "lock", NULL };
+	bool detach = b->options->detach;
 	char path[160];
 
 	snprintf(b->directory, sizeof(b->directory), RUN_DIRECTORY "/%s", b->label);
+	snprintf(path, sizeof(path), "%s/lock", b->directory);
+	if (detach && access(path, F_OK) && errno == ENOENT)
+		return 0;
 	if ((mkdir(RUN_DIRECTORY, 0755) && errno != EEXIST) ||
 	    (mkdir(b->directory, 0755) && errno != EEXIST)) {
 		log_error("%s: cannot be made: %s", b->directory, strerror(errno));
@@ -150,8 +173,10 @@ static int lock_take(struct bridge *b)
 	}
 	if (!is_directory(b->directory))
 		return EXIT_OTHER;
-	privilege_give(&b->user, b->directory, names);
-	snprintf(path, sizeof(path), "%s/lock", b->directory);
+	if (lock_is_held(path))
+		return lock_refused(b);
+	if (!detach)
+		privilege_give(&b->user, b->directory, names);
 	privilege_as(&b->user);
 	b->lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
 	privilege_self();
@@ -159,12 +184,7 @@ static int lock_take(struct bridge *b)
 		log_error("%s: %s", path, strerror(errno));
 		return errno == EACCES || errno == EPERM ? EXIT_PRIVILEGE : EXIT_OTHER;
 	}
-	if (flock(b->lock, LOCK_EX | LOCK_NB)) {
-		log_error("another coretapd runs under the label %s; %s", b->label,
-			  b->options->detach ? "stop it first" : "choose another with --name");
-		return EXIT_ADDRESS;
-	}
-	return 0;
+	return flock(b->lock, LOCK_EX | LOCK_NB) ? lock_refused(b) : 0;
 }
 
 /* Greater than every earlier run of this label, though the clock may have gone back and the journal

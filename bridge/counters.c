@@ -6,6 +6,9 @@
 
 #define PEAK_PERIOD_NS 15000000000ULL
 
+/* A node that started so long ago, in seconds, may have peers; a new one is told sooner. */
+#define NEW_NODE_S 2
+
 const char *const removal_reasons[] = { "expiry",   "sizelimit", "reorg", "block",
 					"conflict", "replaced",	 "other" };
 _Static_assert(sizeof(removal_reasons) / sizeof(char *) == N_REMOVAL_REASONS, "names");
@@ -221,7 +224,7 @@ static const struct {
 	{ "utxocache.add", KIND_COIN_ADDED, { NULL } },
 	{ "utxocache.spent", KIND_COIN_SPENT, { NULL } },
 	{ "utxocache.uncache", KIND_COIN_UNCACHED, { NULL } },
-	{ "node.started", KIND_STARTED, { NULL } },
+	{ "node.started", KIND_STARTED, { "started_at" } },
 	{ "node.exited", KIND_EXITED, { NULL } },
 };
 
@@ -346,11 +349,15 @@ static void closed_count(struct counters *c, const struct value *const at[4])
 		(*open)--;
 }
 
-/* The node begins with no peers and an empty cache. */
-static void node_count(struct counters *c)
+/* The node begins with no peers and an empty cache. Who was found running has peers that nobody has
+ * counted here. */
+static void node_count(struct counters *c, uint64_t time_us, const struct value *started_at)
 {
+	bool found = !started_at || started_at->state != VALUE_SET ||
+		     time_us / 1000000 > started_at->u + NEW_NODE_S;
+
 	c->started++;
-	c->connections[0] = c->connections[1] = 0;
+	c->connections[0] = c->connections[1] = found ? -1 : 0;
 	c->cache_coins = c->cache_memory = -1;
 }
 
@@ -432,7 +439,7 @@ void counters_event(struct counters *c, unsigned int topic, uint64_t time_us,
 		c->coins_uncached++;
 		return;
 	case KIND_STARTED:
-		node_count(c);
+		node_count(c, time_us, at[0]);
 		return;
 	case KIND_EXITED:
 		c->exited++;

@@ -217,11 +217,13 @@ static bool is_word(const char *text, size_t len)
 	return len > 0 && strspn(text, WORD) >= len;
 }
 
-/* Keys of the message, and of a JSON line made of it, besides the fields. */
+/* Keys of the message, and of a JSON line made of it, besides the fields; and the one by which a
+ * line tells that it is a notice. */
 static bool is_reserved(const char *name)
 {
-	static const char *const reserved[] = { "v",   "node", "run",	 "pid",	  "n",
-						"seq", "lost", "events", "topic", "time_us" };
+	static const char *const reserved[] = { "v",	 "node",    "run",   "pid",
+						"n",	 "seq",	    "lost",  "events",
+						"topic", "time_us", "notice" };
 
 	for (size_t i = 0; i < sizeof(reserved) / sizeof(reserved[0]); i++)
 		if (!strcmp(name, reserved[i]))

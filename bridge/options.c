@@ -293,18 +293,25 @@ static bool parse_payload(struct options *o, char *text)
 static bool rules_finish(struct options *o, char *types)
 {
 	struct rule wanted[MAX_RULES];
+	const char *where;
 	size_t n = 0;
 	char *save = NULL;
 
 	if (!types)
 		return true;
+	where = config_where(o->config, types);
 	for (char *word = strtok_r(types, SEPARATORS, &save); word;
 	     word = strtok_r(NULL, SEPARATORS, &save)) {
 		struct rule *rule;
 
-		if (!is_message_type(word) || n == MAX_RULES) {
-			log_error("--message-types: \"%s\" is no message type (1 to 12 characters)",
-				  word);
+		if (!is_message_type(word)) {
+			log_error("%s--message-types: \"%s\" is no message type (1 to 12 "
+				  "characters)",
+				  where, word);
+			return false;
+		}
+		if (n == MAX_RULES) {
+			log_error("%s--message-types: more than %d types", where, MAX_RULES);
 			return false;
 		}
 		rule = NULL;
@@ -316,7 +323,7 @@ static bool rules_finish(struct options *o, char *types)
 		wanted[n++].limit = rule ? rule->limit : o->payload_limit;
 	}
 	if (!n) {
-		log_error("--message-types: names no message type");
+		log_error("%s--message-types: names no message type", where);
 		return false;
 	}
 	memcpy(o->rules, wanted, n * sizeof(wanted[0]));
@@ -536,11 +543,14 @@ static bool options_set(struct options *o, int option, const char *name, char *a
 	case OPT_CHECK:
 		o->check = true;
 		return true;
-	case OPT_VERBOSE:
-		if (!parse_flag(argument, &o->verbose))
+	case OPT_VERBOSE: {
+		bool verbose;
+
+		if (!parse_flag(argument, &verbose))
 			break;
-		log_level(o->verbose ? LOG_LEVEL_DEBUG : LOG_LEVEL_INFO);
+		log_level(verbose ? LOG_LEVEL_DEBUG : LOG_LEVEL_INFO);
 		return true;
+	}
 	case OPT_LOG_LEVEL: {
 		enum log_level level;
 
@@ -633,9 +643,11 @@ static bool declarations_load(struct options *o)
 static bool endpoints_check(const struct options *o)
 {
 	static const char *const names[N_ENDPOINTS] = { "low", "high", "replay" };
-	bool open_tcp = !o->curve_secret && o->port;
+	bool open_tcp = false;
 
 	for (int e = 0; e < N_ENDPOINTS; e++) {
+		/* Where none is named, --port is bound. */
+		open_tcp |= !o->endpoints[e][0] && o->port && !o->curve_secret;
 		for (int i = 0; i < MAX_ENDPOINTS && o->endpoints[e][i]; i++) {
 			const char *endpoint = o->endpoints[e][i];
 			enum endpoint_kind kind = endpoint_kind(endpoint);
@@ -647,6 +659,7 @@ static bool endpoints_check(const struct options *o)
 					  where, names[e], endpoint);
 				return false;
 			}
+			open_tcp |= kind > ENDPOINT_ABSTRACT && !o->curve_secret;
 			if (kind != ENDPOINT_PUBLIC || o->curve_secret)
 				continue;
 			if (!o->allow_public) {
@@ -662,10 +675,9 @@ static bool endpoints_check(const struct options *o)
 		}
 	}
 	if ((o->ipc_mode & 06) != 06 && open_tcp)
-		log_warning(
-			"--ipc-mode %04o guards ipc only, tcp on loopback is open to every user "
-			"of this machine: add --port none, or --curve-secret",
-			(unsigned int)o->ipc_mode);
+		log_warning("--ipc-mode %04o guards ipc only, tcp is open to every user of this "
+			    "machine: bind none (--port none), or add --curve-secret",
+			    (unsigned int)o->ipc_mode);
 	return true;
 }
 
@@ -674,9 +686,10 @@ static bool access_check(const struct options *o)
 	bool loopback = true;
 
 	if (!o->curve_secret != !o->curve_clients) {
-		log_error(
-			"--curve-secret and --curve-clients belong together: the server's key, and "
-			"the list of those who may connect");
+		log_error("%s--curve-secret and --curve-clients belong together: the server's key, "
+			  "and the list of those who may connect",
+			  config_where(o->config,
+				       o->curve_secret ? o->curve_secret : o->curve_clients));
 		return false;
 	}
 	if (o->metrics)
@@ -820,6 +833,19 @@ static void override(struct options *o, int option, bool given[N_OPTIONS])
 		option_forget(o, option);
 }
 
+/* What getopt could not take. Of letters that stand together it passes the word with the last one
+ * only; in optopt stands the letter, or the option that was given a value and takes none. */
+static void option_refused(const char *word, int option)
+{
+	if (option == '?' && optopt > 0 && optopt < OPT_BINARY)
+		log_error("-%c: unknown option; see coretapd --help", optopt);
+	else
+		log_error("%s: %s; see coretapd --help", word,
+			  option == ':' ? "wants a value"
+			  : optopt	? "takes no value"
+					: "unknown option");
+}
+
 void options_free(struct options *o)
 {
 	config_free(o->config);
@@ -875,8 +901,7 @@ bool options_parse(struct options *o, int argc, char **argv, int *exit_code)
 			if (table[i].value == option)
 				name = table[i].name;
 		if (option == '?' || option == ':' || !name) {
-			log_error("%s: %s; see coretapd --help", argv[optind - 1],
-				  option == ':' ? "wants a value" : "unknown option");
+			option_refused(argv[optind - 1], option);
 			return false;
 		}
 		if (option == OPT_CONFIG)
@@ -890,7 +915,8 @@ bool options_parse(struct options *o, int argc, char **argv, int *exit_code)
 		return false;
 	}
 	if ((o->pid != 0) + (o->pid_file != NULL) + (o->datadir != NULL) > 1) {
-		log_error("--pid, --pid-file and --datadir exclude each other");
+		log_error("%s--pid, --pid-file and --datadir exclude each other",
+			  config_where(o->config, o->datadir ? o->datadir : o->pid_file));
 		return false;
 	}
 	if (o->keep_attached && !o->journal) {

@@ -57,7 +57,6 @@ struct options {
 	bool detach;
 	unsigned int without; /* enum tracer_feature */
 	bool check;
-	bool verbose;
 	/* in production */
 	const char *metrics; /* ADDR:PORT, NULL = none */
 	const char *user;    /* NULL: the one that started us */

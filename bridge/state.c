@@ -77,6 +77,7 @@ static uint64_t catalogue_fingerprint(const struct bridge *b)
 	hash = fingerprint_add(hash, o->rules, o->n_rules * sizeof(o->rules[0]));
 	hash = fingerprint_add(hash, &o->payload_limit, sizeof(o->payload_limit));
 	hash = fingerprint_add(hash, o->ring_bytes, sizeof(o->ring_bytes));
+	hash = fingerprint_add(hash, &o->without, sizeof(o->without));
 	for (size_t i = 0; i < b->tps.n; i++) {
 		const struct tracepoint *tp = &b->tps.table[i];
 		uint8_t flags = (uint8_t)(tp->selected | tp->wanted << 1);
@@ -195,7 +196,7 @@ static bool state_matches(const struct bridge *b, const struct saved_state *s)
 	else if (s->other)
 		why = "two binaries were attached";
 	else if (s->catalogue != mine.catalogue)
-		why = "other events, payloads or ring sizes are asked for now";
+		why = "other events, payloads, ring sizes or features are asked for now";
 	else if (strcmp(s->label, mine.label))
 		why = "the journal has another label";
 	for (enum socket_id id = 0; id < N_SOCKETS && !why; id++)

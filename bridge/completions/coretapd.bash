@@ -17,7 +17,7 @@ _coretapd() {
 		;;
 	--*)
 		# What the help shows behind an option is its value.
-		case $("$1" --help 2>/dev/null | sed -n "s/^ *$prev \([A-Z]*\) .*/\1/p") in
+		case $("$1" --help 2>/dev/null | sed -n "s/^ *$prev \([A-Z:]*\) .*/\1/p") in
 		PATH | FILE) COMPREPLY=($(compgen -f -- "$cur")) && return ;;
 		DIR) COMPREPLY=($(compgen -d -- "$cur")) && return ;;
 		?*) return ;;

@@ -164,6 +164,7 @@ class Usage(CommandCase):
                  (("play", README, "--port", "65534"), 2, "not a port"),
                  (("play", README, "--speed", "-1"), 2, "not a factor"),
                  (("topics", "--json", "x"), 2, "all topics"),
+                 (("topics", "mempool", "mempol"), 2, "mempol: no such topic"),
                  (("probes",), 2, ""), (("probes", "/nowhere"), 1, "No such file"),
                  (("keygen",), 2, "wants one name"), (("keygen", "a", "b"), 2, "wants one name"),
                  (("keygen", "--force"), 2, "Try `coretap keygen --help`"),

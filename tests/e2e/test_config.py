@@ -75,14 +75,13 @@ class Config(TestCase):
                 ("log-level: loud\n", 1, "loud"),
                 ("ipc-mode: 0999\n", 1, "0999"),
                 ("ipc-group: no-such-group-here\n", 1, "no-such-group-here"),
-                ("message-types: abcdefghijklmnop\n", None),
+                ("name: x\nmessage-types: abcdefghijklmnop\n", 2, "abcdefghijklmnop"),
+                ("message-types: ','\n", 1, "no message type"),
+                ("pid-file: /x\ndatadir: /y\n", 2, "exclude each other"),
+                ("name: x\ncurve-secret: /x\n", 2, "belong together"),
         ):
             with self.subTest(text=text):
-                if line:
-                    self.refused(text, line, *words)
-                else:
-                    self.write(text)
-                    self.assertEqual(run("--config", self.path)[0], USAGE)
+                self.refused(text, line, *words)
         for command in COMMANDS - {"help", "version"}:
             self.refused(f"\n{command}: yes\n", 2, command, "command line")
 

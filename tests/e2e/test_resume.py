@@ -532,6 +532,13 @@ class KillAndChange(ResumeCase):
         self.assertEqual(account.wrong, [])
         self.assertEqual(sub.gone, [])
 
+    def test_other_features_wanted(self):
+        for args, resumed in (((), False), (("--without", "tai"), False), (("--without", "tai"), True), ((), False)):
+            bridge = self.start(*args)
+            self.assertEqual(self.resumed(bridge), resumed, bridge.log())
+            self.assertIn("boot clock" if args else "TAI clock", bridge.log())
+            bridge.kill()
+
     def test_sigterm_and_start_go_on(self):
         account = Account()
         bridge = self.start()

@@ -143,6 +143,29 @@ class User(Case):
             wait_until(lambda: not bpf_alive(ids), 10, "BPF objects gone")
             shutil.rmtree(f"/run/coretap/{first.name}", ignore_errors=True)
 
+    def test_what_is_its_users_stays_so(self):
+        """A second one that is refused takes nothing from the first, and --detach by root leaves it to its user."""
+        entry = pwd.getpwnam(USER)
+
+        def root(*args):
+            return subprocess.run([tool("coretapd"), "--binary", self.binary, *args], stderr=subprocess.PIPE, text=True,
+                                  timeout=80).returncode
+
+        def owners(*names):
+            return {os.lstat(f"/run/coretap/{bridge.name}/{name}").st_uid for name in names}
+        with Bridge("--user", USER, binary=self.binary, keep=True) as bridge:
+            label = ("--name", bridge.name, "--port", str(free_port()))
+            for args in (("--detach",), (), ("--user", "nobody")):
+                self.assertEqual(root(*label, *args), ADDRESS)
+                self.assertEqual(owners(".", "lock", "low.sock"), {entry.pw_uid}, args)
+            bridge.stop()
+            self.assertNotIn("warning", bridge.log())
+        self.assertEqual(root(*label, "--detach"), 0)
+        self.assertEqual(owners(".", "lock"), {entry.pw_uid})
+        shutil.rmtree(f"/run/coretap/{bridge.name}")
+        self.assertEqual(root(*label, "--detach"), 0)
+        self.assertFalse(os.path.exists(f"/run/coretap/{bridge.name}"))
+
     def test_after_a_start_as_root(self):
         """Files of an earlier start as root are taken over; links that somebody laid are not followed."""
         with Bridge(binary=self.binary, keep=True) as first:
@@ -529,6 +552,17 @@ int uname(struct utsname *name)
         os.chmod(secret[1], 0o600)
         self.assertEqual(keys("--curve-clients", "/dev/null")[:2], (1, "fail"))
         self.assertEqual(keys("--curve-clients", "/nonexistent")[:2], (1, "fail"))
+        # What coretapd refuses is not called good.
+        for line in ("bob: to be asked for", '"' * 40):
+            with open(self.path("clients"), "w") as f, open(self.path("alice.pub")) as alice:
+                f.write(f"{alice.read()}\n  # a comment\n{line}\n")
+            code, state, text = keys("--curve-clients", self.path("clients"))
+            self.assertEqual((code, state), (1, "fail"))
+            self.assertIn("line 5 ", text)
+            done = subprocess.run([tool("coretapd"), "--binary", self.binary, "--check", *secret, "--curve-clients",
+                                   self.path("clients")], capture_output=True, text=True, timeout=80)
+            self.assertEqual(done.returncode, USAGE)
+            self.assertIn("clients:5: ", done.stderr)
 
         def door(port, *args, address=None):
             code, checks = self.doctor("--address", address or f"tcp://127.0.0.1:{port}", *args)
@@ -960,6 +994,12 @@ class Doors(Case):
             self.assertNotIn("warning", bridge.log())
         with Bridge("--ipc-mode", "0600", binary=self.binary) as bridge:
             self.assertIn("open to every user", bridge.log())
+        check = (tool("coretapd"), "--binary", self.binary, "--check", "--ipc-mode", "0660")
+        ipc = [word for name in ("low", "high", "replay") for word in (f"--{name}", f"ipc://{self.path(name)}")]
+        for args, warned in (((), True), (("--port", "none"), False), (ipc, False), (ipc[:4], True),
+                             (("--port", "none", "--low", "tcp://127.0.0.1:1"), True)):
+            done = subprocess.run([*check, *args], capture_output=True, text=True, timeout=80)
+            self.assertEqual((done.returncode, "open to every user" in done.stderr), (0, warned), (args, done.stderr))
         with Bridge(binary=self.binary) as bridge:
             self.assertEqual(os.stat(f"/run/coretap/{bridge.name}/low.sock").st_mode & 0o777, 0o666)
 

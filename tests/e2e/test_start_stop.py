@@ -185,6 +185,16 @@ class Refusals(Case):
                 self.assertEqual(code, USAGE, lines)
                 self.assertEqual(len(lines), 1, lines)
 
+    def test_options_are_named(self):
+        for args, *words in ((["-xv"], "-x: unknown"), (["--check=yes"], "--check=yes: takes no value"),
+                             (["--port"], "--port: wants a value"), (["--ring", "1M"], "--ring: unknown"),
+                             (["--nonsense=1"], "--nonsense=1: unknown")):
+            with self.subTest(args=args):
+                code, lines = run(*args)
+                self.assertEqual((code, len(lines)), (USAGE, 1), lines)
+                for word in words:
+                    self.assertIn(word, lines[0])
+
     def test_ring_sizes(self):
         """Refused, or rounded up to a power of two of whole pages and told."""
         for option in ("--ring-low", "--ring-high"):

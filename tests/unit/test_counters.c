@@ -159,6 +159,29 @@ static void test_peers(void)
 	free(c);
 }
 
+static void test_node(void)
+{
+	const uint64_t second = 1000000;
+	struct counters *c = make();
+	struct value opened[] = { number(1), nil, text("inbound"), number(3), number(9) };
+	struct value started[] = { text("/node"), text("00"), number(100), text("v29") };
+
+	test_name = "node";
+	counters_event(c, topic("node.started"), 101 * second, started);
+	CHECK(c->started == 1 && c->connections[0] == 0 && c->connections[1] == 0);
+	/* One that ran before there was anybody to count. */
+	counters_event(c, topic("node.started"), 500 * second, started);
+	CHECK(c->connections[0] == -1 && c->connections[1] == -1);
+	counters_event(c, topic("net.inbound_connection"), 501 * second, opened);
+	CHECK(c->connections[0] == 9 && c->connections[1] == -1);
+	counters_event(c, topic("node.exited"), 502 * second, started);
+	CHECK(c->exited == 1 && c->connections[0] == 0 && c->connections[1] == 0);
+	started[2] = nil;
+	counters_event(c, topic("node.started"), 503 * second, started);
+	CHECK(c->connections[0] == -1);
+	free(c);
+}
+
 static void test_blocks(void)
 {
 	struct counters *c = make();
@@ -235,6 +258,7 @@ int main(void)
 	test_rejections();
 	test_mempool();
 	test_peers();
+	test_node();
 	test_blocks();
 	test_latency();
 	test_ring();

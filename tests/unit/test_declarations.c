@@ -131,6 +131,8 @@ static const struct refusal refusals[] = {
 	  "4: field \"1x\": name: wants a-z, 0-9 and _, a letter first" },
 	{ TP "  fields:\n  - type: int\n    name: seq\n",
 	  "5: field \"seq\": name: is reserved for the message itself" },
+	{ TP "  fields:\n  - {name: notice, type: int}\n",
+	  "4: field \"notice\": name: is reserved for the message itself" },
 	{ TP "  fields:\n  - {name: x, type: int, max: 5}\n",
 	  "4: field \"x\": max: is for types text and payload" },
 	{ TP "  fields:\n  - name: x\n    type: text\n    max: 512\n",

@@ -137,12 +137,21 @@ if command -v fish >/dev/null; then
 		HOME=$work XDG_CONFIG_HOME=$work XDG_DATA_HOME=$work fish --no-config -c '
 			source bridge/completions/coretapd.fish
 			source clients/c/completions/coretap.fish
-			complete -C "$argv[1]"' "$1" | cut -f 1
+			complete -C "$argv[1]"' "$1" 2>>"$work/fish" | cut -f 1
 	}
 	ask_fish 'coretapd --' >"$work/got-options"
 	ask_fish 'coretap ' >"$work/got-commands"
 	ask_fish 'coretap record --' >"$work/got-record"
 	completes fish
+	# Where coretap-nats is not installed either.
+	mkdir "$work/bin"
+	for program in coretap coretapd; do ln -s "$(command -v "$program")" "$work/bin"; done
+	(PATH="$work/bin:/usr/bin:/bin" ask_fish 'coretap ') >"$work/got-commands"
+	if [ -s "$work/fish" ]; then
+		echo "FAIL test_man.completion_fish: it says"
+		cat "$work/fish"
+		fail=1
+	fi
 else
 	echo "SKIP test_man.completion_fish: no fish here"
 fi

@@ -121,6 +121,10 @@ bool key_read(const char *path, enum key_kind wanted, char key[KEY_TEXT + 1]);
 bool key_is_other(const char *line, enum key_kind wanted);
 const char *key_other_text(enum key_kind wanted);
 
+/* As coretapd reads a line of such a file: 1 for a key, 0 for a comment or nothing, -1 for what is
+ * neither. */
+int key_in_line(const char *line);
+
 /* The keys of both sides, where the command line has them; else *server is '\0'. Returns EXIT_DONE
  * or an exit code, after saying why. */
 int follow_keys(const struct follow *follow, char server[KEY_TEXT + 1], char secret[KEY_TEXT + 1]);

@@ -145,23 +145,29 @@ void doctor_user(struct doctor *doctor)
 
 /* ---- keys ---- */
 
+struct keys {
+	unsigned int n, wrong; /* wrong: the first line for which coretapd refuses it, 0 = none */
+	bool other;
+};
+
 /* Of a single key the first one counts, and what is behind it does not. */
-static bool keys_count(const char *path, enum key_kind wanted, bool single, unsigned int *keys,
-		       bool *other)
+static bool keys_count(const char *path, enum key_kind wanted, bool single, struct keys *keys)
 {
 	FILE *file = fopen(path, "re");
 	char line[1024];
 
-	*keys = 0;
-	*other = false;
+	*keys = (struct keys){ 0 };
 	if (!file)
 		return false;
 	setvbuf(file, NULL, _IONBF, 0);
-	while (!(single && *keys) && fgets(line, sizeof(line), file)) {
-		const char *word = line + strspn(line, " \t");
+	for (unsigned int number = 1; !(single && keys->n) && fgets(line, sizeof(line), file);
+	     number++) {
+		int found = key_in_line(line);
 
-		*keys += strcspn(word, " \t\r\n") == KEY_TEXT;
-		*other |= key_is_other(line, wanted);
+		keys->n += found > 0;
+		if (found < 0 && !keys->wrong && (wanted == KEY_SECRET || !single))
+			keys->wrong = number;
+		keys->other |= key_is_other(line, wanted);
 	}
 	explicit_bzero(line, sizeof(line));
 	fclose(file);
@@ -173,27 +179,32 @@ static bool check_keys(struct doctor *doctor, const char *option, const char *pa
 		       enum key_kind wanted, bool single)
 {
 	const struct passwd *user = doctor->user ? getpwnam(doctor->user) : NULL;
-	unsigned int keys;
+	struct keys keys;
 	struct stat st;
-	bool other;
 
 	if (!path)
 		return false;
-	if (stat(path, &st) || !keys_count(path, wanted, single, &keys, &other)) {
+	if (stat(path, &st) || !keys_count(path, wanted, single, &keys)) {
 		doctor_tell(doctor, errno == EACCES ? FORBIDDEN : FAIL, "keys",
 			    errno == ENOENT ? "`coretap keygen NAME` makes a pair"
 					    : "let this user read it: chgrp, chmod 640",
 			    "%s %s: %s", option, path, strerror(errno));
 		return false;
 	}
-	if (other) {
+	if (keys.other) {
 		doctor_tell(doctor, FAIL, "keys",
 			    wanted == KEY_PUBLIC ? "name the .pub file of the pair"
 						 : "name the .key file of the pair",
 			    "%s %s: %s", option, path, key_other_text(wanted));
 		return false;
 	}
-	if (!keys) {
+	if (keys.wrong) {
+		doctor_tell(doctor, FAIL, "keys",
+			    "let the line be a key of 40 characters, or begin with #",
+			    "%s %s: line %u holds no key", option, path, keys.wrong);
+		return false;
+	}
+	if (!keys.n) {
 		doctor_tell(doctor, FAIL, "keys", "`coretap keygen NAME` makes a pair",
 			    "%s %s: has no key in it", option, path);
 		return false;
@@ -208,8 +219,8 @@ static bool check_keys(struct doctor *doctor, const char *option, const char *pa
 			    "start coretapd as root with --user, or: chgrp it, chmod 640",
 			    "%s %s: %s may not read it", option, path, doctor->user);
 	else
-		doctor_tell(doctor, OK, "keys", NULL, "%s %s: %u key%s", option, path, keys,
-			    keys == 1 ? "" : "s");
+		doctor_tell(doctor, OK, "keys", NULL, "%s %s: %u key%s", option, path, keys.n,
+			    keys.n == 1 ? "" : "s");
 	return true;
 }
 
@@ -247,8 +258,12 @@ static int reach(const char *address)
 		return -EHOSTUNREACH;
 	for (struct addrinfo *a = list; a && fd < 0; a = a->ai_next) {
 		fd = socket(a->ai_family, a->ai_socktype | SOCK_CLOEXEC, 0);
+		if (fd < 0) {
+			fd = -errno;
+			continue;
+		}
 		setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience));
-		if (fd >= 0 && connect(fd, a->ai_addr, a->ai_addrlen)) {
+		if (connect(fd, a->ai_addr, a->ai_addrlen)) {
 			int err = errno;
 
 			close(fd);

@@ -27,6 +27,27 @@ const char *key_other_text(enum key_kind wanted)
 				    : "holds a public key, a secret one is wanted";
 }
 
+int key_in_line(const char *line)
+{
+	char word[KEY_TEXT + 1];
+	uint8_t key[32];
+	int found = 0;
+	size_t len;
+
+	line += strspn(line, " \t");
+	len = strcspn(line, " \t\r\n");
+	if (len == KEY_TEXT) {
+		memcpy(word, line, len);
+		word[len] = '\0';
+		found = zmq_z85_decode(key, word) ? 1 : -1;
+		explicit_bzero(word, sizeof(word));
+		explicit_bzero(key, sizeof(key));
+	} else if (len && *line != '#') {
+		found = -1;
+	}
+	return found;
+}
+
 bool key_read(const char *path, enum key_kind wanted, char key[KEY_TEXT + 1])
 {
 	FILE *file = fopen(path, "re");

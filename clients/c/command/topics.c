@@ -11,17 +11,38 @@ static bool is_published(const struct field_desc *field)
 	return field->type != TYPE_SELECT;
 }
 
+static bool is_named(const struct event_desc *event, const char *name)
+{
+	size_t length = strcspn(name, "*");
+
+	return !strcmp(event->topic, name) ||
+	       (!strncmp(event->topic, name, length) &&
+		(!length || name[length - 1] == '.' || event->topic[length] == '.'));
+}
+
 static bool matches(const struct event_desc *event, char *const *names, int n_names)
 {
-	for (int i = 0; i < n_names; i++) {
-		size_t length = strcspn(names[i], "*");
-
-		if (!strcmp(event->topic, names[i]) ||
-		    (!strncmp(event->topic, names[i], length) &&
-		     (!length || names[i][length - 1] == '.' || event->topic[length] == '.')))
+	for (int i = 0; i < n_names; i++)
+		if (is_named(event, names[i]))
 			return true;
-	}
 	return !n_names;
+}
+
+/* Whether each name stands for a topic; the first that does not is said. */
+static bool names_check(const struct event_desc *events, size_t n_events, char *const *names,
+			int n_names)
+{
+	for (int i = 0; i < n_names; i++) {
+		size_t e = 0;
+
+		while (e < n_events && !is_named(&events[e], names[i]))
+			e++;
+		if (e < n_events)
+			continue;
+		complain("%s: no such topic; `coretap topics` lists them", names[i]);
+		return false;
+	}
+	return true;
 }
 
 static const char *since_text(const struct event_desc *event, char text[16])
@@ -276,6 +297,8 @@ static int run(const struct subcommand *self, int argc, char **argv)
 		code = catalogue_ask(&follow, &events, &n_events);
 	if (code)
 		return code;
+	if (!names_check(events, n_events, argv + optind, argc - optind))
+		return EXIT_USAGE;
 	output_open(&out, false, true);
 	if (markdown) {
 		print_markdown(events, n_events);

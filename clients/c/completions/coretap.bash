@@ -19,7 +19,7 @@ _coretap() {
 		return
 		;;
 	--position) COMPREPLY=($(compgen -f -- "$cur")) && return ;;
-	--creds | --tls-ca | --tls-cert | --tls-key) COMPREPLY=($(compgen -f -- "$cur")) && return ;;
+	--curve-* | --creds | --tls-ca | --tls-cert | --tls-key) COMPREPLY=($(compgen -f -- "$cur")) && return ;;
 	--count | --for | --timeout | --port | --speed | --interval) return ;;
 	esac
 	case $command in

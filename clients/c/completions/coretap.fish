@@ -1,5 +1,7 @@
 # Completion of coretap and coretap-nats for fish. Asks the program, so that it is never stale.
 for program in coretap coretap-nats
+	# One of the two may not be installed, and fish would say so at each Tab.
+	type -q $program; or continue
 	complete -c $program -f
 	$program --help 2>/dev/null | string match -rg '^  ([a-z]+) +(.*)' | while read -l command
 		read -l summary
