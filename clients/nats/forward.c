@@ -207,18 +207,26 @@ static int connect_stream(struct forward *forward)
 	return err;
 }
 
+/* Whether what the stream ends with was stored out of the window. The writer alone does not tell: a
+ * copy of a window that was dropped since may have arrived in this one's place. */
+static bool is_of_window(struct forward *forward)
+{
+	char id[WINDOW_ID];
+
+	if (forward->stream.last == window_stored(forward->window))
+		return true;
+	window_id(forward->window, forward->stream.last, id);
+	return stream_ends_with(&forward->stream, id) == 1;
+}
+
 /* Goes on with the window that was under way when the last connection ended, if the stream is as
  * this one left it. */
 static bool resume_window(struct forward *forward)
 {
-	uint64_t last = forward->stream.last;
-
 	if (!forward->window)
 		return false;
-	if (window_holds(forward->window, last) &&
-	    forward->stream.max_message >= forward->max_message &&
-	    (last == window_stored(forward->window) ||
-	     stream_has_other_writer(&forward->stream, forward->writer) == 0))
+	if (window_holds(forward->window, forward->stream.last) &&
+	    forward->stream.max_message >= forward->max_message && is_of_window(forward))
 		return true;
 	drop_window(forward);
 	return false;
@@ -313,7 +321,7 @@ static void check_window(struct forward *forward)
 	if (code != JSStreamWrongLastSequenceErr)
 		say_failure(forward, why);
 	unlink_server(forward);
-	if (code == JSStreamMessageExceedsMaximumErr)
+	if (code == JSStreamMessageExceedsMaximumErr || code == WINDOW_ELSEWHERE)
 		drop_window(forward);
 	if (code == JSStreamWrongLastSequenceErr)
 		forward->retry_at = now_ms(); /* the servers answer */

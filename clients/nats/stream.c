@@ -272,27 +272,51 @@ int stream_ends(struct stream *stream, uint64_t *last)
 	return 0;
 }
 
+/* Gets the last message. Returns 1, 0: it is there no more, or a negative errno value. */
+static int get_end(struct stream *stream, natsMsg **msg)
+{
+	jsErrCode code = 0;
+	natsStatus status = js_GetMsg(msg, stream->js, stream->name, stream->last, NULL, &code);
+
+	if (code == JSNoMessageFoundErr)
+		return 0;
+	return status == NATS_OK ? 1 : fail(stream, status, code);
+}
+
 int stream_has_other_writer(struct stream *stream, const char *writer)
 {
 	natsMsg *msg = NULL;
 	const char *origin, *other = NULL;
-	jsErrCode code = 0;
-	natsStatus status;
 	int found;
 
 	if (!stream->last)
 		return 0;
-	status = js_GetMsg(&msg, stream->js, stream->name, stream->last, NULL, &code);
-	if (code == JSNoMessageFoundErr)
-		return 1; /* purged, or aged out: whose it was is unknown */
-	if (status != NATS_OK)
-		return fail(stream, status, code);
+	found = get_end(stream, &msg);
+	if (found != 1)
+		return found ? found : 1; /* purged, or aged out: whose it was is unknown */
 	found = get_header(msg, HEADER_ORIGIN, &origin);
 	if (found == 1)
 		other = strchr(origin, ' ');
 	if (found >= 0)
 		found = !other || strcmp(other + 1, writer);
 	else
+		fail(stream, NATS_NO_MEMORY, 0);
+	natsMsg_Destroy(msg);
+	return found;
+}
+
+int stream_ends_with(struct stream *stream, const char *id)
+{
+	natsMsg *msg = NULL;
+	const char *text;
+	int found = get_end(stream, &msg);
+
+	if (found != 1)
+		return found;
+	found = get_header(msg, "Nats-Msg-Id", &text);
+	if (found == 1)
+		found = !strcmp(text, id);
+	else if (found < 0)
 		fail(stream, NATS_NO_MEMORY, 0);
 	natsMsg_Destroy(msg);
 	return found;

@@ -47,4 +47,7 @@ int stream_ends(struct stream *stream, uint64_t *last);
  * value with stream->reason. */
 int stream_has_other_writer(struct stream *stream, const char *writer);
 
+/* Whether the last message has this id, or a negative errno value with stream->reason. */
+int stream_ends_with(struct stream *stream, const char *id);
+
 #endif

@@ -8,8 +8,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#define MAX_ID 256
-
 #include "../c/command/command.h"
 #include "server.h"
 #include "stream.h"
@@ -118,7 +116,7 @@ static void take_ack(natsConnection *connection, natsSubscription *acks, natsMsg
 		if (!before)
 			wake(window);
 	} else {
-		fail(window, 0, "an acknowledgement of something else");
+		fail(window, WINDOW_ELSEWHERE, "an acknowledgement of something else");
 	}
 	natsMsg_Destroy(msg);
 }
@@ -194,13 +192,19 @@ bool window_holds(const struct window *window, uint64_t last)
 	return last >= window->settled && last <= window->sent;
 }
 
+void window_id(const struct window *window, uint64_t sequence, char id[WINDOW_ID])
+{
+	snprintf(id, WINDOW_ID, "%s/%s", entry_of(window, sequence)->message.id,
+		 window->options.writer);
+}
+
 static natsStatus set_headers(const struct window *window, natsMsg *msg, uint64_t sequence,
 			      const struct message *message)
 {
-	char text[MAX_ID];
+	char text[WINDOW_ID];
 	natsStatus status;
 
-	snprintf(text, sizeof(text), "%s/%s", message->id, window->options.writer);
+	window_id(window, sequence, text);
 	status = natsMsgHeader_Set(msg, "Nats-Msg-Id", text);
 	snprintf(text, sizeof(text), "%" PRIu64, sequence - 1);
 	if (status == NATS_OK)

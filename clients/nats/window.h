@@ -21,6 +21,7 @@
 #include "../../protocol/catalogue.h"
 
 #define WINDOW_LEASE_MS 1500
+#define WINDOW_ID 256
 
 struct window;
 
@@ -57,6 +58,9 @@ void window_close(struct window *window);
  * known. */
 bool window_holds(const struct window *window, uint64_t last);
 
+/* What a message that is not stored yet, as far as the window knows, is called in the stream. */
+void window_id(const struct window *window, uint64_t sequence, char id[WINDOW_ID]);
+
 /* Goes on over a connection, with a stream that ends with last, which the window must hold. Returns
  * 0, or -EAGAIN with window_failure. */
 int window_attach(struct window *window, natsConnection *connection, uint64_t last);
@@ -74,7 +78,8 @@ uint64_t window_publish(struct window *window, const struct message *message);
 void window_settle(struct window *window, void (*stored)(const struct mark *mark));
 
 /* Why nothing more can be stored over this connection, NULL as long as it can. *code is
- * JetStream's, 0 = none. */
+ * JetStream's, 0 = none, or this: the message is in the stream at another place already. */
+#define WINDOW_ELSEWHERE (-1)
 const char *window_failure(struct window *window, int *code);
 
 /* Last sequence that was stored, last one that was sent, and how many messages wait. */

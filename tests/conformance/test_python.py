@@ -14,6 +14,7 @@ import sys
 import tempfile
 import threading
 import time
+import unittest.mock
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
@@ -715,6 +716,29 @@ class MirrorOfTheMempool(TestCase):
             pool.wait_synced()
             self.assertEqual(len(pool), 0)
 
+    def test_new_run_is_told_by_both_sockets(self):
+        with coretap.Mempool(lambda *_: {}, address="tcp://127.0.0.1:1", topics=("net.",)) as pool:
+            pool._become_synced()
+            pool._apply(coretap.NewRun("high", node="node", run=RUN + 1, old_run=RUN))
+            self.assertTrue(pool.synced)
+            pool._apply(coretap.NewRun("low", node="node", run=RUN + 1, old_run=RUN))
+            self.assertFalse(pool.synced)
+
+    def test_memory_while_there_is_no_rpc(self):
+        """It may be away for weeks; what the stream told meanwhile is in what it says in the end."""
+        rpc, listed = unittest.mock.Mock(side_effect=coretap.RPCError("away")), bytes([3] * 32)
+        with coretap.Mempool(rpc, address="tcp://127.0.0.1:1", verbose=False, history=0) as pool, \
+                unittest.mock.patch("coretap.mempool.MAX_TOUCHED", 100):
+            for n in range(1, 1001):
+                txid = n.to_bytes(32, "big")
+                pool._apply(mempool_event("added", n, txid=txid, vsize=1, fee=1))
+                pool._apply(mempool_event("removed", n, txid=txid, reason="expiry"))
+                pool._snapshot()
+                self.assertLessEqual((len(pool._touched), len(pool)), (101, 0))
+            rpc.side_effect = lambda *_: [listed.hex()]
+            pool._snapshot()
+            self.assertEqual((set(pool.transactions), pool.synced), ({listed}, True))
+
     def test_verify_that_fails(self):
         """The node that ends meanwhile is no difference; and nothing is kept on for it."""
         publisher = Publisher(free_port())
@@ -1078,6 +1102,14 @@ class Replacements(TestCase):
         self.assertEqual((step.package, step.txids), (b"H" * 32, (b"B" * 32, b"C" * 32)))
         self.assertNotIn(b"H" * 32, step.txids)
 
+    def test_package_that_was_lost(self):
+        """What is added after a loss came in nobody's place."""
+        self.feed(self.added(b"A"), self.replaced(b"A", b"H", package=True, by_vsize=300), self.removed(b"A"))
+        self.history.feed(coretap.Gap("low", "mempool.added", "node", run=RUN, first=2, last=3))
+        self.assertIsNone(self.history.feed(mempool_event("added", 9, txid=b"X", vsize=200, fee=1)))
+        found = self.history.feed(mempool_event("removed", 10, txid=b"X", reason="block", vsize=200, fee=1))
+        self.assertEqual((found.replacements, found.vsize_relayed, self.history.incomplete), (0, 200, True))
+
 
 class P2P(TestCase):
     TX = ("01000000000102fff7f7881a8099afa6940d42d1e7f6362bec38171ea3edf433541db4e4ad969f000000004948"
@@ -1178,6 +1210,10 @@ class P2P(TestCase):
         origin = origins.feed(added)
         self.assertEqual((origin.peer_id, origin.addr, origin.delay_us, origin.parents),
                          (7, "peer7", 200, (tx.inputs[1].txid,)))
+        # The node's own: a peer that sends it afterwards is not where it came from.
+        for first, second in ((added, message(9, 400)), (message(9, 400), added)):
+            origins = p2p.Origins()
+            self.assertEqual((origins.feed(first), origins.feed(second)), (None, None))
 
 
 if __name__ == "__main__":

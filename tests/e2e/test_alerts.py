@@ -1,6 +1,7 @@
 """coretap-alerts: which alerts arrive, in which order, whatever happens to it and to the receiver.
 
 Most tests play a script (tests/conformance/publisher.py) and need no privileges; one has a node."""
+import contextlib
 import http.server
 import json
 import os
@@ -13,11 +14,15 @@ import sys
 import tempfile
 import threading
 import time
+import unittest.mock
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path[:0] = [os.path.join(HERE, "..", "lib"), os.path.join(HERE, "..", "conformance")]
+sys.path[:0] = [os.path.join(HERE, "..", "lib"), os.path.join(HERE, "..", "conformance"),
+                *(os.path.join(HERE, "..", "..", "clients", name) for name in ("alerts", "python"))]
 from harness import (ROOT, Bridge, FakeNode, TestCase, free_port, main, need_root, tool, wait_until)
 from publisher import RUN, Publisher
+from coretap_alerts.delivery import Failure, post
+from coretap_alerts.rules import Webhook
 
 COMMAND = os.path.join(ROOT, "clients", "alerts", "coretap-alerts")
 ADDED, REMOVED, REPLACED, REJECTED = (f"mempool.{n}" for n in ("added", "removed", "replaced", "rejected"))
@@ -278,6 +283,23 @@ class Delivery(Case):
         self.assertIn("webhook hanging: no answer in time; attempt 1,", log)
         self.assertIn("webhook refusing: Connection refused; attempt 1,", log)
         self.assertIn("webhook failing: takes alerts again, after 5 attempts", log)
+
+    def test_an_address_that_is_silent(self):
+        """A host has several: what one of them swallows does not keep the others from being asked."""
+        receiver = self.receiver()
+        with socket.create_server(("127.0.0.2", receiver.port), backlog=0), contextlib.ExitStack() as full:
+            for _ in range(3):  # more than wait to be accepted: the next one gets no answer
+                client = full.enter_context(socket.socket())
+                client.setblocking(False)
+                client.connect_ex(("127.0.0.2", receiver.port))
+            hook = Webhook("two", f"http://two.example:{receiver.port}/", self.directory, timeout=2)
+            found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (host, receiver.port)) for host in ("127.0.0.2", "127.0.0.1")]
+            with unittest.mock.patch("socket.getaddrinfo", return_value=found):
+                post(hook, '{"id": "1"}')
+            self.assertEqual(receiver.ids(), ["1"])
+            with unittest.mock.patch("socket.getaddrinfo", return_value=found[:1]), \
+                    self.assertRaisesRegex(Failure, "^(no answer in time|timed out)$"):
+                post(hook, '{"id": "2"}')
 
     def test_refused_and_too_old_alerts_do_not_hold_up_others(self):
         refusing = self.receiver(400, 400, 400)

@@ -3,6 +3,7 @@ is killed. The consumer is the plain NATS client of clients/nats/examples.
 
 NATS_SECONDS (16) is how long the nodes fire while everything is killed in turn, NATS_OUTAGE (5) how long
 all servers are away."""
+import contextlib
 import json
 import os
 import random
@@ -58,6 +59,38 @@ class Proxy:
 
     def serve(self):
         self.serving = True
+
+
+class LateServer:
+    """In front of a nats-server: what comes after hold() stays here, until another connection sends mark, which
+    then finds it there already."""
+
+    def __init__(self, port, mark):
+        self.port, self.mark, self.holding, self.held = free_port(), mark, False, []
+        self.url = f"nats://127.0.0.1:{self.port}"
+        listener = socket.create_server(("127.0.0.1", self.port))
+        threading.Thread(target=self.accept, args=(listener, port), daemon=True).start()
+
+    def accept(self, listener, port):
+        while True:
+            client, _ = listener.accept()
+            self.holding = False
+            server = socket.create_connection(("127.0.0.1", port))
+            threading.Thread(target=Proxy.pump, args=(server, client), daemon=True).start()
+            threading.Thread(target=self.pass_on, args=(client, server), daemon=True).start()
+
+    def pass_on(self, client, server):
+        with contextlib.suppress(OSError):
+            while data := client.recv(1 << 16):
+                if self.holding:
+                    self.held.append((server, data))
+                    continue
+                if self.mark in data:
+                    for late, kept in self.held:
+                        late.sendall(kept)
+                    time.sleep(0.5 if self.held else 0)
+                    self.held.clear()
+                server.sendall(data)
 
 
 class Nats(TestCase):
@@ -252,6 +285,44 @@ class Nats(TestCase):
         for hour in (2, 1):
             before = stored()
             wait_until(lambda: passed(hour), 20, f"statuses of hour {hour}")
+
+    def test_a_copy_in_the_place_of_another_message(self):
+        """Of a window that was dropped, as a third node was heard while the server was stalled: what arrives late
+        is not taken for what was sent for the same place since."""
+        cluster = self.enter(Cluster())
+        setup(cluster)
+        late = LateServer(cluster.clients[0], b"coretap.bob.mempool.rejected")
+        alice, bob, carol = nodes = [self.enter(Publisher(free_port())) for _ in range(3)]
+        for node, name in zip(nodes, ("alice", "bob", "carol")):
+            node.current["node"] = name
+        clock = [RUN]
+
+        def beat(node, n=0):
+            clock[0] += 1000
+            node.used()
+            node.status("low", "bridge.status", {"n": n, "time_us": clock[0], "heads": {"mempool.rejected": n} if n else {}})
+
+        def stored():
+            beat(alice)
+            beat(bob)
+            return sum(last for _, last in cluster.stream().values()) >= 2
+        forwarder = self.enter(Forwarder(cluster, *nodes, args=("--status", "1h", "--topic", "mempool"), url=late.url))
+        wait_until(stored, 10, "statuses of two nodes")
+        late.holding = True
+        alice.step({"send": "mempool.rejected", "seq": 1, "n": 1})
+        wait_until(lambda: any(b"alice" in data for _, data in late.held), 5, "a message on its way")
+        beat(carol)
+        wait_until(lambda: not late.holding, 10, "another connection")
+        time.sleep(2)
+        bob.step({"send": "mempool.rejected", "seq": 1, "n": 1})
+
+        for _ in range(40):
+            time.sleep(0.1)
+            beat(alice, 1)
+            beat(bob, 1)
+        account = read(cluster)
+        self.assertEqual([account.of(name) for name in ("alice", "bob")], 2 * [{"mempool.rejected": 1}])
+        self.assertEqual((forwarder.stop(), late.held, account.wrong), (0, [], []))
 
     def test_tail_of_strange_messages(self):
         """One without headers is told, and the rest goes on; who reads slowly loses none."""

@@ -273,6 +273,18 @@ class Memory(Case):
         alert, = self.told(alerter, rejected[4])
         self.assertEqual((alert["dropped"], alert["event"]["n"], "reason" in alert["event"]), (3, 5, False))
 
+    def test_a_damaged_recording_is_told(self):
+        rules = load(self.write(HOOK + "rules: {name: r, topic: mempool.rejected}"))
+        body = msgpack.packb({"v": 1, "node": "main", "run": 7, "pid": 1, "n": 1, "seq": 1, "events": [
+            {"time_us": 1, "txid": bytes(32), "reason": "dust"}]})
+        whole = struct.pack("<IQBB", 26 + len(body), 1, 0, 16) + b"mempool.rejected" + body
+        for rest, told in ((b"", False), (whole[:-1], True), (b"\0" * 4 + whole, True), (b"\0\0", True)):
+            with open(os.path.join(self.directory, "recording"), "wb") as file:
+                file.write(RECORDING_HEADING + whole + rest)
+            with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()) as err:
+                self.assertEqual(rehearse(rules, file.name), 0)
+            self.assertEqual((out.getvalue().count("\n"), "middle of a record" in err.getvalue()), (1, told), rest)
+
     def test_dry_run_is_not_bounded_by_the_queue(self):
         rules = load(self.write(json.dumps({"webhooks": {"ops": {"url": "http://h/", "queue_mib": 1}},
                                             "rules": [{"name": "r", "topic": "mempool.rejected"}]})))

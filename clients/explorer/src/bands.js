@@ -14,6 +14,8 @@ function bandOf({ fee, vsize }) {
 /** Counts what it was told, not what the mirror has: that is ahead, by the event in hand.
  * Each transaction carries its band while it is counted, so that what is counted once leaves once. */
 export class Bands {
+  #counted = new Map(); // by txid: one that is added again, as its removal was not seen, is another object
+
   counts = BOUNDS.map(() => 0);
   vsizes = BOUNDS.map(() => 0);
   count = 0; // of all, as are these
@@ -22,13 +24,17 @@ export class Bands {
   unknown = 0; // transactions whose fee or size is not known
 
   add(tx) {
-    if (tx.band !== undefined) return;
+    const before = this.#counted.get(tx.txid);
+    if (before === tx) return;
+    if (before) this.remove(before);
+    this.#counted.set(tx.txid, tx);
     tx.band = bandOf(tx);
     this.#count(tx, 1);
   }
 
   remove(tx) {
-    if (tx.band === undefined) return;
+    if (this.#counted.get(tx.txid) !== tx) return;
+    this.#counted.delete(tx.txid);
     this.#count(tx, -1);
     tx.band = undefined;
   }
@@ -38,10 +44,8 @@ export class Bands {
     this.counts.fill(0);
     this.vsizes.fill(0);
     this.count = this.vsize = this.fees = this.unknown = 0;
-    for (const tx of transactions.values()) {
-      tx.band = undefined;
-      this.add(tx);
-    }
+    this.#counted.clear();
+    for (const tx of transactions.values()) this.add(tx);
   }
 
   #count({ band, vsize, fee }, sign) {

@@ -3,6 +3,7 @@
 const MAX_NOTICES = 20;
 const PLAYED = "-play"; // ends the label of a recording that is played
 const LONG_AGO_US = 60e6;
+const QUIET = 1500; // ms: more than a second between two statuses; then it is told without one
 const BACK_US = 120e6; // a clock that goes back by more was set
 
 export class Health {
@@ -25,6 +26,7 @@ export class Health {
   #event_us = 0; // time of the latest event of the low socket
   #shift_us = 0; // by how much a played recording is in the past
   #changed = true;
+  #told = 0; // when it was, monotonic
 
   /** exact: the mempool is compared with the node's, else it is what was seen. */
   constructor({ exact }) {
@@ -91,8 +93,10 @@ export class Health {
   }
 
   changes(pool, since_us) {
-    if (!this.#changed) return null;
+    const now = performance.now();
+    if (!this.#changed && now - this.#told < QUIET) return null;
     this.#changed = false;
+    this.#told = now;
     return this.all(pool, since_us);
   }
 }

@@ -95,6 +95,15 @@ test("bands add up to the mempool, and a removal takes away what was added", () 
   assert.deepEqual(s.level(), { count: 0, vsize: 0, fees: 0, bands: BOUNDS.map(() => 0), counts: BOUNDS.map(() => 0), unknown: 0 });
 });
 
+test("what is added again although its removal was not seen counts once", () => {
+  const s = new Scene();
+  s.add(1);
+  s.add(1, 5, { fee: 2000 }); // as a node does that was restarted while nobody looked
+  assert.deepEqual([s.level().count, s.level().vsize, s.level().fees], [1, 100, 2000]);
+  s.remove(1, "expiry");
+  assert.deepEqual([s.level().count, s.level().vsize, s.level().fees], [0, 0, 0]);
+});
+
 test("a second's point has what happened in it, silence has points too, and the series are bounded", () => {
   const s = new Scene();
   s.add(1, 0.2);
@@ -300,7 +309,7 @@ test("peers come and go, messages are counted, and inventions are bounded", () =
   assert.equal(peers.all().peers.length, 0);
 });
 
-test("health counts what is missing, once each", () => {
+test("health counts what is missing, once each", (t) => {
   const s = new Scene();
   const notice = (kind, more = {}) => s.state.notice({ kind, socket: "low", count: 0, toString: () => kind, ...more });
   const status = (more = {}) => s.state.status({ socket: "low", node: "test", run: 1, fields: { pid: 5, replay: "ok" }, ...more });
@@ -320,6 +329,11 @@ test("health counts what is missing, once each", () => {
     [3, 4, 1, 1, 5, 70, true, false]);
   status();
   assert.equal(s.state.snapshot("health").silent.low, false);
+  const told = () => s.state.changes().some(([topic]) => topic === "health");
+  assert.deepEqual([told(), told()], [true, false]);
+  t.mock.method(performance, "now", () => Number.MAX_SAFE_INTEGER);
+  assert.equal(told(), true); // without a status too: the page waits for it
+  t.mock.restoreAll();
   for (let i = 0; i < 100; i++) notice("stale");
   assert.equal(s.state.snapshot("health").notices.length, 20);
 });

@@ -12,6 +12,7 @@ import { Subscriber } from "./subscriber.js";
 import { STATUS } from "./wire.js";
 
 const RETRY = 1000; // ms between attempts to get a snapshot
+const MAX_TOUCHED = 500_000; // transactions that are laid over it
 const TOPICS = ["mempool.", "validation.block_connected", "node."];
 // What fired before a call was sent before the second status after it.
 const STATUSES = 2;
@@ -204,6 +205,8 @@ export class Mempool extends EventEmitter {
         this.#failure = error.message;
         this.#tell("notice", new Notice("resyncing", "low", { reason: error.message }));
       }
+      // Where RPC is away for days: what was applied before the node is asked is in its answer, too.
+      if (this.#touched.size > MAX_TOUCHED) this.#touched.clear();
       await new Promise((resolve) => setTimeout(resolve, RETRY).unref());
     } finally {
       this.#asking = false; // the next status asks again

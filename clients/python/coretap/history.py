@@ -85,6 +85,7 @@ class ReplacementHistory:
     def feed(self, item: ev.Item) -> Optional[Confirmed]:
         if item.kind in ("gap", "lost", "new_run"):
             self.incomplete = True
+            self._open = self._arriving = None  # what is added next need not be what came in their place
         if item.kind != "event" or not item.topic.startswith("mempool."):
             return None
         event: Any = item

@@ -16,6 +16,7 @@ from .subscriber import Subscriber
 from .wire import STATUS
 
 RETRY = 1.0  # seconds between attempts to get a snapshot
+MAX_TOUCHED = 500_000  # transactions that are laid over it
 _CHANGES = ("mempool.added", "mempool.removed")
 # Lower bounds of the histogram's classes, satoshi per vbyte.
 FEE_RATES = (0, 1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 20, 30, 40, 50, 60, 80, 100, 150, 200, 300, 500, 1000)
@@ -240,6 +241,9 @@ class Mempool:
             if str(error) != self._failure:
                 self._failure = str(error)
                 self._told.append(Resyncing("low", reason=self._failure))
+            # Where RPC is away for days: what was applied before the node is asked is in its answer, too.
+            if self._touched and len(self._touched) > MAX_TOUCHED:
+                self._touched.clear()
             return
         overlay = {txid: self.transactions.get(txid) for txid in self._touched or ()}
         self.transactions = {tx.txid: tx for tx in self._listed(listed) if tx.txid not in overlay}
@@ -292,7 +296,7 @@ class Mempool:
             self._block = (None, None)
         elif kind in ("gap", "lost") and topic in (*_CHANGES, "node.exited"):
             told += self._lose(str(item))
-        elif kind == "new_run":
+        elif kind == "new_run" and item.socket == "low":  # both sockets tell it
             told += self._lose(str(item))
         return told
 

@@ -325,6 +325,8 @@ class Origins:
         if txid not in self._seen or txid not in self._added:
             return None
         added, (message, tx) = self._added.pop(txid), self._seen[txid]
+        if message.time_us > added.time_us:
+            return None  # it was accepted before: from the node's own wallet or RPC, or out of its file
         parents = tuple(dict.fromkeys(i.txid for i in tx.inputs if i.txid in self._pool))
         return Origin(txid, message.time_us, message.get("peer_id"), message.get("addr"),
                       added.time_us - message.time_us, tx.inputs, parents)

@@ -5,7 +5,7 @@ what follows, 8 bytes when it was received (Unix microseconds), 1 byte socket (0
 length of the topic, the topic, and the body as it was published.
 """
 import os
-from typing import Iterator, List, Tuple, Union
+from typing import Generator, Iterator, List, Tuple, Union
 
 from . import events as ev
 from .stream import Filter, Stream
@@ -16,18 +16,21 @@ _SOCKETS = ("low", "high")
 _LONGEST = 10 + 255 + MAX_LENGTH  # bytes of a record
 
 
-def messages(path: "Union[str, os.PathLike[str]]") -> Iterator[Tuple[int, str, List[bytes]]]:
-    """What was recorded: when it was received, the socket, and its frames. A record that the file's
-    end cuts off does not count. Raises ValueError when it is no recording."""
+def messages(path: "Union[str, os.PathLike[str]]") -> Generator[Tuple[int, str, List[bytes]], None, bool]:
+    """What was recorded: when it was received, the socket, and its frames. Returns whether the file ends
+    with a whole record. Raises ValueError when it is no recording."""
     with open(path, "rb") as file:
         if file.read(len(RECORDING_HEADING)) != RECORDING_HEADING:
             raise ValueError(f"{os.fspath(path)}: not a recording of `coretap record`")
         while True:
-            length = int.from_bytes(file.read(4), "little")
+            head = file.read(4)
+            if not head:
+                return True
+            length = int.from_bytes(head, "little")
             record = file.read(length) if length <= _LONGEST else b""  # a lie must cost nothing
             if length < 10 or len(record) < length or record[8] >= len(_SOCKETS) or \
                     length < 10 + record[9]:
-                return
+                return False
             body = 10 + record[9]
             yield (int.from_bytes(record[:8], "little"), _SOCKETS[record[8]],
                    [record[10:body], record[body:]])
@@ -35,10 +38,18 @@ def messages(path: "Union[str, os.PathLike[str]]") -> Iterator[Tuple[int, str, L
 
 def recorded(path: "Union[str, os.PathLike[str]]", *topics: str) -> Iterator[Tuple[int, ev.Item]]:
     """The events and notices of a recording as a subscriber to these topics would have got them, each
-    with the time at which it was received, Unix microseconds."""
+    with the time at which it was received, Unix microseconds. A record that is cut off or damaged is the
+    last one: Malformed."""
     wanted = Filter(topics or ("",))
     streams = {name: Stream(name, wanted, None) for name in _SOCKETS}
-    for received_us, socket, frames in messages(path):
+    reader, received_us = messages(path), 0
+    while True:
+        try:
+            received_us, socket, frames = next(reader)
+        except StopIteration as end:
+            if not end.value:
+                yield received_us, ev.Malformed("low", reason="recording: ends in the middle of a record")
+            return
         for item in streams[socket].take(frames):
             if item is not None:
                 yield received_us, item

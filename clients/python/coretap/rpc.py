@@ -50,7 +50,7 @@ class RPC:
         except (ValueError, KeyError, TypeError):
             raise RPCError(f"{self.host}:{self.port}: HTTP {response.status}") from None
         if refused:
-            raise RPCError(f"{method}: {refused.get('message', refused)}")
+            raise RPCError(f"{method}: {refused.get('message', refused) if isinstance(refused, dict) else refused}")
         return result
 
     def _credentials(self) -> str:
