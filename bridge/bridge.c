@@ -392,7 +392,7 @@ static int label_choose(struct bridge *b)
 	if (b->options->name)
 		snprintf(b->label, sizeof(b->label), "%s", b->options->name);
 	else
-		node_label(&b->node, b->label, sizeof(b->label));
+		node_label(&b->node, b->options, b->label, sizeof(b->label));
 	return lock_take(b);
 }
 
@@ -533,12 +533,15 @@ int bridge_open(struct bridge *b, const struct options *options)
 	code = journal_begin(b);
 	if (!code)
 		code = pipeline_open(b);
-	if (!code)
-		code = sockets_bind(b);
+	if (code)
+		return code;
+	/* Before anything that may fail: what is in the rings is told at the end of this process,
+	 * however soon it comes. */
+	clock_update(b);
+	code = sockets_bind(b);
 	if (code)
 		return code;
 	b->settled_ns = clock_ns(CLOCK_MONOTONIC) + SETTLE_NS;
-	clock_update(b);
 	if (b->resumed)
 		follow_watch(b);
 	else
@@ -634,7 +637,7 @@ static void rings_measure(struct bridge *b)
  * *idle: there was nothing, and nothing is being written. */
 static bool bridge_turn(struct bridge *b, bool *idle)
 {
-	bool drained[N_SOCKETS], ended = false;
+	bool drained[N_SOCKETS];
 	unsigned int n = 0;
 
 	if (b->counters)
@@ -654,14 +657,15 @@ static bool bridge_turn(struct bridge *b, bool *idle)
 		if (losses_read(b, lost, &low_lost))
 			losses_publish(b, lost, low_lost);
 		intake_node_ended(b, now_us(), low_lost);
-		ended = true;
 	}
 	*idle = n == 0 && drained[SOCKET_LOW] && drained[SOCKET_HIGH];
 	if (!*idle || b->streams[SOCKET_LOW].is_open || b->streams[SOCKET_LOW].n_messages ||
 	    b->streams[SOCKET_HIGH].n_messages)
 		deliver(b);
-	if (ended)
+	if (b->node_ended) {
+		b->node_ended = false;
 		follow_ended(b);
+	}
 	return n >= RECORDS_PER_TURN;
 }
 

@@ -62,6 +62,7 @@ struct bridge {
 	uint64_t attached_us; /* when the node that ran was attached */
 	bool resumed;	      /* took over from an earlier process */
 	bool node_exited;     /* to be told once the rings are drained */
+	bool node_ended;      /* was told: follow_ended is due */
 	bool stopping;
 };
 
@@ -110,7 +111,7 @@ void follow_changed(struct bridge *bridge, int fd);
 /* Once in a while: looks for the node when none runs. */
 void follow_tick(struct bridge *bridge);
 
-/* The node's process is gone and told: an executable that was replaced meanwhile is let go. */
+/* A process of the node is gone and told: an executable that was replaced meanwhile is let go. */
 void follow_ended(struct bridge *bridge);
 
 /* ---- intake.c ---- */

@@ -173,24 +173,49 @@ static void release(struct bridge *b, unsigned int group)
 	binary_release(&b->binaries[group]);
 }
 
+/* Whether the file of the binary that is not the current one is this one, and attached. */
+static bool is_other(const struct bridge *b, const struct binary *binary)
+{
+	const struct binary_identity *identity = &b->binaries[!b->current].identity;
+
+	return tracer_attached(b->tracer, !b->current) && identity->dev == binary->identity.dev &&
+	       identity->ino == binary->identity.ino;
+}
+
 /* Attaches what stands at node.attach: in the place of the binary that does not run. */
 static void take(struct bridge *b)
 {
 	unsigned int group = b->current, free_group;
 	struct binary fresh;
+	bool runs, back;
 
 	if (binary_open(&fresh, b->node.path, b->node.attach))
 		return;
 	/* The node's own binary keeps its place, also that of one whose start is in the ring by
 	 * now: reading a large file takes a while. */
 	bridge_drain(b);
-	free_group = b->node.process.pid && b->node.group == group ? !group : group;
-	release(b, free_group);
+	runs = b->node.process.pid && b->node.group == group;
+	/* The name leads back to the file that the node runs: attached once more, each of its
+	 * firings would be told twice. */
+	back = is_other(b, &fresh);
+	free_group = back || runs ? !group : group;
+	if (!back)
+		release(b, free_group);
+	else if (!runs)
+		release(b, group);
 	binary_close(&b->binaries[free_group]);
 	b->binaries[free_group] = fresh;
 	b->current = free_group;
-	if (!follow_bind(b) && !follow_attach(b))
-		log_info("%s: attached", current(b)->path);
+	if (follow_bind(b))
+		return;
+	/* Unless the node has ended meanwhile. */
+	if (tracer_attached(b->tracer, free_group)) {
+		state_save(b);
+		follow_watch(b);
+	} else if (follow_attach(b)) {
+		return;
+	}
+	log_info("%s: attached", current(b)->path);
 }
 
 /* Not through a process: its file is the old one, or it is gone. */
@@ -275,12 +300,15 @@ void follow_ended(struct bridge *b)
 {
 	unsigned int other = !b->current;
 
-	if (tracer_attached(b->tracer, other)) {
+	/* Its successor may have started already, and may run either. */
+	if (tracer_attached(b->tracer, other) && !(b->node.process.pid && b->node.group == other)) {
 		release(b, other);
+		/* A successor would find two binaries in the journal until the next event. */
+		state_save(b);
 		log_info("%s: detached", b->binaries[other].path);
 	}
 	/* Limited to a process that is gone: nothing can come from it any more. */
-	if (b->node.fixed)
+	if (b->node.fixed && !b->node.process.pid)
 		release(b, b->current);
 }
 

@@ -54,8 +54,9 @@ void intake_evictions(struct bridge *b, bool complete, bool final)
 {
 	struct value values[MAX_FIELDS];
 
-	/* A binary that does not tell what leaves (up to v24) has no lists. */
-	if (b->tps.table[b->removed_topic].state < TRACEPOINT_DEGRADED) {
+	/* A binary that does not tell what leaves (up to v24) has no lists, whatever has been put
+	 * in its place while it runs. */
+	if (!tracepoints_has(&b->tps, b->node.group, b->removed_topic)) {
 		evictions_close(&b->evictions);
 		return;
 	}
@@ -82,6 +83,7 @@ void intake_node_ended(struct bridge *b, uint64_t time_us, uint64_t low_lost)
 	tracer_forget_calls(b->tracer, b->node.process.pid);
 	node_gone(&b->node);
 	b->node_exited = false;
+	b->node_ended = true;
 	if (b->options->pid) {
 		log_info("--pid names no other: ends; --datadir follows a node through restarts");
 		b->stopping = true;

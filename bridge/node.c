@@ -43,11 +43,23 @@ static bool candidate_add(void *arg, const struct process *process)
 	return true;
 }
 
+/* Whoever is followed is no other process any more. */
+static void heed(struct node *node, pid_t pid)
+{
+	size_t kept = 0;
+
+	for (size_t i = 0; i < node->n_ignored; i++)
+		if (node->ignored[i] != (uint32_t)pid)
+			node->ignored[kept++] = node->ignored[i];
+	node->n_ignored = kept;
+}
+
 static void node_set(struct node *node, const struct process *process)
 {
 	static const char deleted[] = " (deleted)";
 	size_t len;
 
+	heed(node, process->pid);
 	node->process = *process;
 	node->told = false;
 	node->pidfd = (int)syscall(SYS_pidfd_open, process->pid, 0);
@@ -312,6 +324,7 @@ bool node_follow(struct node *node, pid_t pid, uint64_t now)
 	struct process process;
 
 	node_close(node);
+	heed(node, pid);
 	if (process_read(&process, pid)) {
 		process = (struct process){ .pid = pid, .started_at = now };
 		snprintf(process.binary, sizeof(process.binary), "%s", node->path);
@@ -341,9 +354,10 @@ void node_gone(struct node *node)
 	node->process.pid = 0;
 }
 
-void node_label(const struct node *node, char *label, size_t size)
+void node_label(const struct node *node, const struct options *options, char *label, size_t size)
 {
-	const char *chain = node->process.pid ? process_chain(node->process.pid) : "main";
+	const char *chain =
+		node->process.pid && !options->binary ? process_chain(node->process.pid) : "main";
 	char host[33] = "";
 
 	gethostname(host, sizeof(host) - 1);

@@ -60,7 +60,8 @@ void node_gone(struct node *node);
 /* Whether the followed process still runs. */
 bool node_alive(const struct node *node);
 
-/* The default label: host name, and the chain unless it is main. */
-void node_label(const struct node *node, char *label, size_t size);
+/* The default label: host name, and the chain unless it is main. Of a binary that is named the host
+ * name alone: it need not run yet, and a restart must find what it left whether it runs or not. */
+void node_label(const struct node *node, const struct options *options, char *label, size_t size);
 
 #endif

@@ -73,7 +73,7 @@ static const struct {
 	{ "pid-file", "FILE", OPT_PID_FILE, "trace the process that this file names" },
 	{ "datadir", "DIR", OPT_DATADIR, "trace the node that uses this data directory" },
 	{ "name", "NAME", OPT_NAME,
-	  "label of the node in every message (default: host name and chain)" },
+	  "label of the node in every message (default: from the host name)" },
 	{ "only", "GLOB", OPT_ONLY, "publish only topics that match; may be repeated" },
 	{ "exclude", "GLOB", OPT_EXCLUDE, "do not publish topics that match; may be repeated" },
 	{ "message-types", "LIST", OPT_MESSAGE_TYPES,

@@ -31,7 +31,7 @@ struct options {
 	pid_t pid;
 	const char *pid_file;
 	const char *datadir;
-	const char *name; /* NULL: host name and chain */
+	const char *name; /* NULL: see node_label */
 	/* which events */
 	const char *only[MAX_GLOBS];
 	size_t n_only;

@@ -193,7 +193,8 @@ static bool state_matches(const struct bridge *b, const struct saved_state *s)
 	else if (s->fixed != b->node.fixed ||
 		 (s->fixed && !process_same(&s->process, &b->node.process)))
 		why = "another process is named now";
-	else if (s->other)
+	/* The kernel knows of one that was attached and never got as far as the journal. */
+	else if (s->other || tracer_attached(b->tracer, !s->group))
 		why = "two binaries were attached";
 	else if (s->catalogue != mine.catalogue)
 		why = "other events, payloads, ring sizes or features are asked for now";

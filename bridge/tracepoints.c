@@ -394,6 +394,16 @@ int tracepoints_bind(struct tracepoints *tps, unsigned int group, struct probes 
 	return attached;
 }
 
+bool tracepoints_has(const struct tracepoints *tps, unsigned int group, size_t number)
+{
+	const struct site_info *info = &tps->info[group * GROUP_SITES];
+
+	for (size_t i = 0; i < tps->n_sites[group]; i++)
+		if (info[i].tracepoint == number)
+			return true;
+	return false;
+}
+
 size_t tracepoints_number(const struct tracepoints *tps, const struct record *record)
 {
 	return tps->info[record->site % MAX_SITES].tracepoint;

@@ -72,6 +72,10 @@ int tracepoints_init(struct tracepoints *tps, const struct declarations *declara
 int tracepoints_bind(struct tracepoints *tps, unsigned int group, struct probes *probes, int fd,
 		     const char *path);
 
+/* Whether the binary that was bound as a group has sites of a tracepoint; the states are those of
+ * the one that was bound last. */
+bool tracepoints_has(const struct tracepoints *tps, unsigned int group, size_t number);
+
 /* Whether a function is to be timed. */
 bool tracepoints_want_functions(const struct tracepoints *tps);
 

@@ -534,6 +534,27 @@ class Paths(Case):
     def test_symlink_to_the_directory_of_a_running_node(self):
         self.switched("current", "{}", running=True)
 
+    def test_rolled_back_while_it_runs(self):
+        """The name leads to a new file and back to the one that runs: attached twice, everything would
+        be told twice."""
+        binary, other = self.binary(), self.path("other")
+        shutil.copy(binary, other)
+        with FakeNode("burst", 1000, "--wait-signal", "--hold", binary=binary) as node, \
+                Bridge(binary=binary) as bridge, Subscriber(bridge) as sub:
+            sub.wait_status()
+            os.rename(binary, self.path("kept"))
+            os.rename(other, binary)
+            wait_until(lambda: ": attached\n" in bridge.log(), 10, "the new file")
+            os.rename(self.path("kept"), binary)
+            wait_until(lambda: bridge.log().count(": attached\n") == 2, 10, "the old file again")
+            node.go()
+            sub.wait_count("mempool.removed", 1000)
+            fired = node.stop()
+            wait_until(lambda: sub.of("node.exited"), 5, "node.exited")
+            self.check_account(sub, fired)
+            pids = [node.pid, self.run_one(sub, binary)]
+            self.check_lives(sub, *pids)
+
     def test_deleted_binary(self):
         """What runs goes on; the file that comes in its place is attached."""
         binary = self.binary()

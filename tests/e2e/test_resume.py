@@ -7,6 +7,7 @@ import random
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -417,6 +418,89 @@ class KillAndChange(ResumeCase):
         self.assertEqual(account.wrong, [])
         self.assertEqual(sub.unknown, [])
         self.assertEqual(sub.gone, [])
+
+    def test_killed_while_the_next_binary_is_attached(self):
+        """Pinned, and not in the journal yet: nothing tells a successor what that one's records mean."""
+        account, first, second = Account(), self.binary, os.path.join(self.directory, "second")
+        self.binary = os.path.join(self.directory, "current")
+
+        def switch(target):
+            os.symlink(target, self.binary + ".new")
+            os.rename(self.binary + ".new", self.binary)
+        shutil.copy(first, second)
+        switch(first)
+        self.start()
+        sub = self.subscribe(account)
+        with FakeNode("burst", 200, "--wait-signal", "--hold", binary=first) as node:
+            wait_until(lambda: account.lives, 10, "node.started")
+            self.bridges[-1].kill()
+            bridge = self.start(killer="commit:1")
+            self.assertTrue(self.resumed(bridge), bridge.log())
+            switch(second)
+            self.assertEqual(bridge.process.wait(80), -signal.SIGKILL, bridge.log())
+            switch(first)
+            run = sub.streams["low"].run
+            bridge = self.start()
+            self.assertIn("two binaries were attached", bridge.log())
+            wait_until(lambda: sub.streams["low"].run > run, 20, "a new run")
+            node.go()
+            wait_until(lambda: account.count["mempool.removed"] == 200, 10, "events")
+            self.assertEqual(node.stop(), {"mempool.removed": 200})
+        self.assertEqual(account.wrong, [])
+
+    def upgraded(self, *, stalled):
+        account, following = Account(), os.path.join(self.directory, "next")
+        bridge = self.start()
+        sub = self.subscribe(account)
+        with self.burst(1000, "--hold") as old:
+            wait_until(lambda: account.count["mempool.removed"] == 1000, 10, "events")
+            shutil.copy(FAKE_NODE, following)
+            os.rename(following, self.binary)
+            wait_until(lambda: ": attached\n" in bridge.log(), 10, "the new file")
+            if stalled:
+                bridge.send(signal.SIGSTOP)
+            old.stop()
+            with self.burst(1000, "--hold") as node:
+                if stalled:
+                    time.sleep(0.5)
+                    bridge.send(signal.SIGCONT)
+                wait_until(lambda: ": detached\n" in bridge.log(), 10, "the old file let go")
+                time.sleep(0.2)
+                bridge.kill()
+                bridge = self.start()
+                self.assertTrue(self.resumed(bridge), bridge.log())
+                wait_until(lambda: account.count["mempool.removed"] == 2000, 10, "events of the next")
+                node.stop()
+        self.check_whole(sub, account, {"mempool.removed": 2000})
+
+    def test_killed_after_an_upgrade(self):
+        """The old binary is let go with its process: the next coretapd goes on with the new one."""
+        self.upgraded(stalled=False)
+
+    def test_killed_after_an_upgrade_that_was_noticed_late(self):
+        """By the start of the new process, which stands in the ring."""
+        self.upgraded(stalled=True)
+
+    def test_start_that_fails_late(self):
+        """What it took from the rings until then has its times all the same."""
+        account, times = Account(), []
+
+        def deliver(name, topic, message):
+            account(name, topic, message)
+            times.extend(event["time_us"] for event in message["events"])
+        bridge = self.start("--without", "tai")
+        sub = self.subscribe(deliver)
+        bridge.kill()
+        with self.burst(1000) as node:
+            fired = node.finish()
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            bridge = self.start("--without", "tai", "--metrics",
+                                f"127.0.0.1:{taken.getsockname()[1]}", ready=False)
+            self.assertEqual(bridge.process.wait(80), 5, bridge.log())
+        bridge = self.start("--without", "tai")
+        self.assertTrue(self.resumed(bridge), bridge.log())
+        self.check_whole(sub, account, fired)
+        self.assertGreater(min(times), (time.time() - 600) * 1e6)
 
     def failing(self, how):
         """The journal fails, publishing goes on, then a kill or a stop: a new run."""

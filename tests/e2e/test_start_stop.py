@@ -623,6 +623,22 @@ class Following(Case):
             self.assertIn(str(other.pid), bridge.log())
 
 
+    def test_another_process_becomes_the_node(self):
+        """Once the first has ended: it is named as the process that is traced, and ignored no more."""
+        binary = self.binary()
+        with Bridge(binary=binary) as bridge, Subscriber(bridge) as sub:
+            sub.wait_status()
+            with FakeNode("burst", 1, "--wait", "--hold", binary=binary) as node:
+                sub.wait_count("mempool.removed", 1)
+                with FakeNode("burst", 100_000_000, "--rate", 1000, "--wait", binary=binary) as other:
+                    wait_until(lambda: sub.status("low")["ignored"] == [other.pid], 5, "the other one in status")
+                    node.stop()
+                    wait_until(lambda: sub.status("low")["pid"] == other.pid, 10, "it is followed")
+                    self.assertEqual(sub.status("low")["ignored"], [])
+                    other.stop()
+            self.check_stream(sub)
+
+
 class Ending(Case):
     def test_under_load(self):
         """SIGTERM with a healthy subscriber: what fired before it has arrived."""

@@ -102,6 +102,24 @@ class Versions(TestCase):
                 self.fire(sub, abi, "blocks", 3, 50)
                 self.assertEqual([e for e in sub.of("block.evictions") if e["complete"]], [])
 
+    def test_lists_are_those_of_the_node_that_runs(self):
+        """Whatever version has been put in its executable's place meanwhile."""
+        programs = {24: self.path(24), 29: FAKE_NODE}
+        for runs, comes, lists in ((24, 29, []), (29, 24, [True] * 3)):
+            path = os.path.join(self.directory.name, f"replaced-v{runs}")
+            shutil.copy(programs[runs], path)
+            with self.subTest(runs=runs), Bridge(binary=path) as bridge, Subscriber(bridge) as sub, \
+                    FakeNode("blocks", 3, 50, "--wait-signal", "--linger", 200, binary=path) as node:
+                sub.wait_status()
+                wait_until(lambda: sub.of("node.started"), 5, "its start")
+                os.rename(shutil.copy(programs[comes], path + ".new"), path)
+                wait_until(lambda: ": attached\n" in bridge.log(), 10, "the new file")
+                node.go()
+                node.finish()
+                wait_until(lambda: sub.of("node.exited"), 10, "its end")
+                self.assertEqual(len(sub.of("validation.block_connected")), 3)
+                self.assertEqual([e["complete"] for e in sub.of("block.evictions") if e["final"]], lists)
+
     def test_all_removals(self):
         for abi in (25, 26):
             with self.subTest(abi=abi), Bridge(binary=self.path(abi)) as bridge, \

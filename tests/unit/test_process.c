@@ -76,7 +76,8 @@ static void test_chain(const char *directory)
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		FILE *f = fopen(path, "w");
 		struct node node = { .pidfd = -1 };
-		char label[33], text[64];
+		struct options options = { .name = NULL };
+		char label[33], waiting[33], text[64];
 		const char *chain;
 		pid_t pid;
 
@@ -88,9 +89,15 @@ static void test_chain(const char *directory)
 		test_name = text;
 		CHECK(!strcmp(chain, cases[i].chain));
 		node.process.pid = pid;
-		node_label(&node, label, sizeof(label));
+		node_label(&node, &options, label, sizeof(label));
 		snprintf(path, sizeof(path), "-%s", chain);
 		CHECK(!strcmp(chain, "main") == !strstr(label, path));
+		/* Whether it runs already must not matter to what is named after it. */
+		options.binary = "/usr/bin/bitcoind";
+		node_label(&node, &options, label, sizeof(label));
+		node.process.pid = 0;
+		node_label(&node, &options, waiting, sizeof(waiting));
+		CHECK(!strcmp(label, waiting));
 		snprintf(path, sizeof(path), "%s/bitcoin.conf", directory);
 		stop(pid);
 	}
