@@ -26,7 +26,7 @@ struct request {
 	size_t n_envelope;
 	const uint8_t *id; /* as it came */
 	size_t id_len;
-	struct item op, socket, run, after, since, topics;
+	struct item op, socket, run, after, since, topics, max;
 };
 
 int replay_open(struct replay **replay, struct publisher *publisher,
@@ -130,7 +130,8 @@ static const char *request_decode(struct request *q, const zmq_msg_t *body)
 		const char *name;
 		struct item *item;
 	} keys[] = { { "op", &q->op },	     { "socket", &q->socket }, { "run", &q->run },
-		     { "after", &q->after }, { "since", &q->since },   { "topics", &q->topics } };
+		     { "after", &q->after }, { "since", &q->since },   { "topics", &q->topics },
+		     { "max", &q->max } };
 	uint64_t version = 0;
 
 	q->id = (const uint8_t *)"\xc0";
@@ -403,7 +404,7 @@ struct collection {
 	struct replay *replay;
 	struct item topics[MAX_TOPICS];
 	size_t n_topics;
-	size_t bytes, scanned;
+	size_t bytes, limit, scanned;
 	uint64_t after; /* where the client stands */
 	uint64_t next;	/* the last position looked at */
 	bool stopped;	/* before the end */
@@ -454,7 +455,7 @@ static bool collect(void *arg, const struct journal_message *m)
 	struct replay *r = c->replay;
 
 	if (topic_wanted(c, m)) {
-		if ((r->n_parts && c->bytes + m->len > MAX_ANSWER_BYTES && may_stop(c)) ||
+		if ((r->n_parts && c->bytes + m->len > c->limit && may_stop(c)) ||
 		    !part_add(r, m->topic, m->topic_len)) {
 			c->stopped = true;
 			return false;
@@ -503,7 +504,7 @@ static void pack_optional(msgpack_packer *pk, const char *key, bool known, uint6
 
 static const char *answer_replay(struct replay *r, struct request *q, struct bridge *b)
 {
-	struct collection c = { .replay = r };
+	struct collection c = { .replay = r, .limit = MAX_ANSWER_BYTES };
 	uint64_t run = q->run.kind == ITEM_UINT ? q->run.number : 0;
 	uint64_t after = 0, first, last, gone = 0;
 	enum socket_id socket = SOCKET_LOW;
@@ -514,6 +515,8 @@ static const char *answer_replay(struct replay *r, struct request *q, struct bri
 
 	if (error)
 		return error;
+	if (q->max.kind == ITEM_UINT && q->max.number < c.limit)
+		c.limit = (size_t)q->max.number;
 	if (item_is(&q->socket, "high"))
 		socket = SOCKET_HIGH;
 	else if (!item_is(&q->socket, "low"))

@@ -229,7 +229,8 @@ int coretap_restore_topic(struct coretap *tap, enum socket_id socket, const char
 	if (!tracker || !topic_valid(topic, strlen(topic)))
 		return -EINVAL;
 	tracker_last(tracker, &node, &run);
-	return run ? tracker_restore_topic(tracker, topic, strlen(topic), next) : -EINVAL;
+	return run ? tracker_restore_topic(tracker, topic, strlen(topic), next, UINT64_MAX)
+		   : -EINVAL;
 }
 
 void coretap_skip(struct coretap *tap)
@@ -361,6 +362,8 @@ static int start_link(struct coretap *tap, enum socket_id id)
 	link->anchored = run;
 	if (tap->since_wanted && link->filler && !run)
 		filler_want_since(link->filler, tap->since);
+	else if (tap->since_wanted && !run)
+		tracker_want_past(link->tracker);
 	/* The status last: a publisher takes subscriptions in order, so when the first status
 	 * comes, everything after it comes too, and its heads are the place to count from. */
 	if (!err)

@@ -15,6 +15,10 @@
 #define GIVE_UP_MS 5000 /* without any answer: what is missing is told */
 #define MAX_REQUEST 3500
 #define NO_ANSWER "replay does not answer"
+/* Bytes of messages in one answer. Over a slow way it must be in time all the same: after a retry
+ * less is asked for, and after each answer more again. */
+#define MOST_BYTES ((uint64_t)1 << 20)
+#define LEAST_BYTES ((uint64_t)16 << 10)
 #define MAX_TOPICS 64 /* that one request may name */
 
 enum phase {
@@ -45,6 +49,7 @@ struct filler {
 	bool want_since;
 	bool page_next; /* there is another page, after `after` */
 	uint64_t head;
+	uint64_t max;	/* bytes of messages to ask for */
 	uint8_t *hello; /* copy of the answer, with the runs */
 	size_t hello_length;
 
@@ -67,6 +72,7 @@ struct filler *filler_new(struct transport *transport, enum socket_id socket,
 	filler->socket = socket;
 	filler->tracker = tracker;
 	filler->filter = filter;
+	filler->max = MOST_BYTES;
 	return filler;
 }
 
@@ -137,6 +143,8 @@ static void pack_replay(msgpack_packer *packer, const struct filler *filler)
 		pack_uint(packer, "run", filler->run);
 		pack_uint(packer, "after", filler->after);
 	}
+	if (filler->max < MOST_BYTES)
+		pack_uint(packer, "max", filler->max);
 	if (!names_fit(filter))
 		return;
 	pack_text(packer, "topics");
@@ -166,7 +174,8 @@ static int ask(struct filler *filler, int64_t now)
 	int err;
 
 	if (!hello)
-		keys += (filler->question == SINCE ? 2 : 3) + names_fit(filler->filter);
+		keys += (filler->question == SINCE ? 2 : 3) + names_fit(filler->filter) +
+			(filler->max < MOST_BYTES);
 	msgpack_sbuffer_init(&buffer);
 	msgpack_packer_init(&packer, &buffer, request_write);
 	msgpack_pack_map(&packer, keys);
@@ -409,6 +418,7 @@ static int wait_on(struct filler *filler, int64_t now)
 	}
 	if (now < filler->retry_at)
 		return FILLER_WAITS;
+	filler->max = filler->max / 16 > LEAST_BYTES ? filler->max / 16 : LEAST_BYTES;
 	filler->phase = ASK;
 	return -EAGAIN;
 }
@@ -435,6 +445,8 @@ static int take_header(struct filler *filler, int64_t now)
 		return got < 0 ? got : wait_on(filler, now);
 	filler->waiting_since = filler->looked_at = now;
 	filler->retry_ms = FIRST_RETRY_MS;
+	if (filler->max < MOST_BYTES)
+		filler->max *= 2;
 	filler->phase = PARTS;
 	if (!read_header(filler, &frame))
 		return refuse(filler);

@@ -46,9 +46,11 @@ static int load_line(char *line, struct tracker *const trackers[N_SOCKETS],
 		     struct tracker **current, bool *begun)
 {
 	char *words[4];
-	uint64_t run, n, next;
+	uint64_t run, n, next, at = UINT64_MAX;
 
-	switch (split(line, words)) {
+	int n_words = split(line, words);
+
+	switch (n_words) {
 	case 4:
 		if (!is_label(words[1]) || !parse_number(words[2], &run) || !run ||
 		    !parse_number(words[3], &n))
@@ -63,10 +65,13 @@ static int load_line(char *line, struct tracker *const trackers[N_SOCKETS],
 			}
 		return -EBADMSG;
 	case 2:
+	case 3: /* of a topic that was not asked for last: where it stood */
 		if (!*begun || !topic_valid(words[0], strlen(words[0])) ||
-		    !parse_number(words[1], &next) || !next)
+		    !parse_number(words[1], &next) || !next ||
+		    (n_words == 3 && !parse_number(words[2], &at)))
 			return -EBADMSG;
-		return *current ? tracker_restore_topic(*current, words[0], strlen(words[0]), next)
+		return *current ? tracker_restore_topic(*current, words[0], strlen(words[0]), next,
+							at)
 				: 0;
 	default:
 		return -EBADMSG;

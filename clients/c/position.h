@@ -2,14 +2,15 @@
  *
  *	coretap position 1
  *	low LABEL RUN POSITION
- *	TOPIC NUMBER
+ *	TOPIC NUMBER [POSITION]
  *	...
  *	high LABEL RUN POSITION
  *	TOPIC NUMBER
  *	...
  *
- * For each socket the last position taken, and for each topic the number that comes next: with it a
- * message that was taken in part, or a loss told twice, is recognised. */
+ * For each socket and node the last position taken, and for each topic the number that comes next:
+ * with it a message that was taken in part, or a loss told twice, is recognised. A topic that was
+ * not asked for last has a position of its own: there it goes on. */
 #ifndef CORETAP_POSITION_H
 #define CORETAP_POSITION_H
 

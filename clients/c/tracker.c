@@ -152,6 +152,9 @@ static int enter_run(struct tracker *tracker, struct node *node, enum origin ori
 	}
 	if (origin == ORIGIN_LIVE && (node->run || tracker->want_past))
 		return set_missing(tracker, node, run, n, position(tracker, node));
+	if (tracker->want_past)
+		tracker_no_replay(tracker, "not asked");
+	tracker->want_past = false;
 	start_run(tracker, node, run, node->run ? 0 : n, node->run != 0);
 	return 0;
 }
@@ -340,7 +343,9 @@ int tracker_take(struct tracker *tracker, enum origin origin, const char *name, 
 
 	err = decode_message(body, body_length, desc, message, tracker->reason);
 	if (err) {
-		tracker_malformed(tracker, name, length, tracker->reason);
+		message->events.left = 0;
+		if (wanted)
+			tracker_malformed(tracker, name, length, tracker->reason);
 		return 0;
 	}
 
@@ -358,6 +363,8 @@ int tracker_take(struct tracker *tracker, enum origin origin, const char *name, 
 		return TRACKER_FOREIGN;
 	}
 	tracker->node = node;
+	if (node->run && message->run > node->run)
+		tracker->replay_off = false; /* so it was in the run before */
 	err = enter_run(tracker, node, origin, message->run, message->n - 1);
 	if (err)
 		return err == TRACKER_MISSING ? err : 0;
@@ -627,11 +634,34 @@ void tracker_last(const struct tracker *tracker, const char **node, uint64_t *ru
 	*run = tracker->node ? tracker->node->run : 0;
 }
 
-void tracker_save(const struct tracker *tracker, struct json *text)
+static void save_topic(struct json *text, const char *name, uint64_t next)
 {
-	const struct node *node = tracker->node;
+	json_raw(text, name);
+	json_raw(text, " ");
+	json_uint(text, next);
+}
 
-	if (!node || !node->run)
+/* What a run that was entered at its beginning has not told yet begins with 1. */
+static void save_silent(const struct tracker *tracker, struct node *node, struct json *text)
+{
+	size_t n_events;
+	const struct event_desc *events = catalogue(&n_events);
+
+	for (size_t i = 0; i < n_events && node->fresh && node->n; i++) {
+		const char *name = events[i].topic;
+
+		if (events[i].socket == tracker->socket &&
+		    filter_matches(tracker->filter, name, strlen(name)) &&
+		    !numbers_lookup(node, name, strlen(name))) {
+			save_topic(text, name, 1);
+			json_raw(text, "\n");
+		}
+	}
+}
+
+static void save_node(const struct tracker *tracker, struct node *node, struct json *text)
+{
+	if (!node->run)
 		return;
 	json_raw(text, socket_name(tracker->socket));
 	json_raw(text, " ");
@@ -644,11 +674,25 @@ void tracker_save(const struct tracker *tracker, struct json *text)
 	for (const struct topic *topic = node->topics; topic; topic = topic->after) {
 		if (!topic->next)
 			continue;
-		json_raw(text, topic->name);
-		json_raw(text, " ");
-		json_uint(text, topic->next);
+		save_topic(text, topic->name, topic->next);
+		/* Not asked for now: it stays where it was. */
+		if (!filter_matches(tracker->filter, topic->name, topic->length)) {
+			json_raw(text, " ");
+			json_uint(text, topic->at);
+		}
 		json_raw(text, "\n");
 	}
+	save_silent(tracker, node, text);
+}
+
+void tracker_save(const struct tracker *tracker, struct json *text)
+{
+	for (struct node *node = tracker->numbers.nodes; node; node = node->after)
+		if (node != tracker->node)
+			save_node(tracker, node, text);
+	/* The last one heard of comes last, in the file too. */
+	if (tracker->node)
+		save_node(tracker, tracker->node, text);
 }
 
 int tracker_restore(struct tracker *tracker, const char *label, size_t length, uint64_t run,
@@ -669,7 +713,8 @@ int tracker_restore(struct tracker *tracker, const char *label, size_t length, u
 	return 0;
 }
 
-int tracker_restore_topic(struct tracker *tracker, const char *name, size_t length, uint64_t next)
+int tracker_restore_topic(struct tracker *tracker, const char *name, size_t length, uint64_t next,
+			  uint64_t at)
 {
 	struct topic *topic;
 	int err;
@@ -678,7 +723,7 @@ int tracker_restore_topic(struct tracker *tracker, const char *name, size_t leng
 	if (!topic)
 		return err;
 	topic->next = next;
-	topic->at = tracker->node->n;
+	topic->at = at < tracker->node->n ? at : tracker->node->n;
 	topic->partial = true;
 	tracker->node->fresh = false;
 	return 0;

@@ -105,10 +105,11 @@ void tracker_no_replay(struct tracker *tracker, const char *reason);
  * tracker_next counts as taken. */
 void tracker_save(const struct tracker *tracker, struct json *text);
 
-/* Puts a stream that is still empty to a position; then each topic's next number. Returns 0 or
- * -ENOMEM. */
+/* Puts a stream that is still empty to a position; then each topic's next number, and where it
+ * stood if that is before (else UINT64_MAX). Returns 0 or -ENOMEM. */
 int tracker_restore(struct tracker *tracker, const char *label, size_t length, uint64_t run,
 		    uint64_t n);
-int tracker_restore_topic(struct tracker *tracker, const char *name, size_t length, uint64_t next);
+int tracker_restore_topic(struct tracker *tracker, const char *name, size_t length, uint64_t next,
+			  uint64_t at);
 
 #endif

@@ -218,8 +218,10 @@ class Publisher:
         prefixes = tuple(t.encode() for t in request.get("topics") or [""])
         wanted = [m for m in held if m[2] + m[3] > after + 1 or not m[3] and m[2] == after + 1]
         page = wanted[:PAGE]
+        while len(page) > 1 and sum(len(m[5]) for m in page) > request.get("max", 1 << 20):
+            page.pop()
         position = max((m[2] + m[3] - 1 for m in page), default=after)
-        header = {**begin, "run": run, "next": position if len(wanted) > PAGE else None,
+        header = {**begin, "run": run, "next": position if len(wanted) > len(page) else None,
                   "head": max(m[2] + m[3] - 1 for m in held),
                   "gone": max(0, held[0][2] - after - 1)}
         if self.mode == "endless":

@@ -44,7 +44,8 @@ class ReplayCase(TestCase):
         headers, messages = [], []
         while len(headers) < limit:
             header, page = replay.ask(op="replay", **request)
-            self.assertLessEqual(sum(len(t) + len(b) for t, b in page[:-1]), 1 << 20)
+            self.assertLessEqual(sum(len(t) + len(b) for t, b in page[:-1]),
+                                 min(1 << 20, request.get("max", 1 << 20)))
             headers.append(header)
             messages += page
             if header["next"] is None:
@@ -81,6 +82,12 @@ class Answers(ReplayCase):
                 self.assertEqual({h["gone"] for h in headers}, {0})
                 self.assertEqual({h["run"] for h in headers}, {run})
                 self.assertEqual(headers[-1]["head"], sub.next_n[(run, name)] - 1)
+                for most in (20_000, 1 << 40):
+                    smaller, same = self.pages(replay, socket=name, run=run, after=0, max=most)
+                    self.assertTrue(same == messages, most)
+                    self.assertEqual(len(smaller) > len(headers), most < 1 << 20)
+                one = self.pages(replay, limit=100, socket=name, run=run, after=0, max=0)[1]
+                self.assertEqual(one, messages[:100])
 
     def test_the_very_bytes(self):
         with Bridge() as bridge:

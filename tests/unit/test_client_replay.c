@@ -492,7 +492,17 @@ static void test_off(struct publisher *publisher)
 		fail("took %" PRId64 " ms", now_ms() - start);
 	coretap_close(tap);
 
-	/* Who wants the past is told that there is none. */
+	/* Who wants the past is told that there is none, also who does not want it from replay. */
+	replaying = false;
+	tap = SUBSCRIBE(publisher, ADDED);
+	replaying = true;
+	coretap_since(tap, 0);
+	connect_to(tap, publisher, LOW);
+	send_message(publisher, LOW, M(ADDED, 20, 7, 1));
+	expect(tap, "{\"notice\":\"no_replay\",\"socket\":\"low\",\"node\":\"host\","
+		    "\"reason\":\"not asked\",\"run\":1700000000000000}");
+	expect_event(tap, ADDED, 7, 20);
+	coretap_close(tap);
 	tap = SUBSCRIBE(publisher, ADDED);
 	coretap_since(tap, 0);
 	connect_to(tap, publisher, LOW);

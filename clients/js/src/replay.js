@@ -5,6 +5,10 @@ import { MAX_LENGTH, VERSION, WireError, decode, encode } from "./wire.js";
 
 const ATTEMPT = 2000; // ms until a request is sent again
 const PATIENCE = 10000; // until the answer is given up: a coretapd that restarts is back by then
+// Bytes of messages in one answer. Over a slow way it must be in time all the same: after an attempt less
+// is asked for, and after each answer more again.
+const MOST = 1 << 20;
+const LEAST = 16 << 10;
 
 export class Replay {
   off = false; // said so by the last status
@@ -14,6 +18,7 @@ export class Replay {
   #keys;
   #socket = null;
   #id = 0;
+  #max = MOST;
   #closed = false;
 
   constructor(endpoint, keys) {
@@ -46,11 +51,13 @@ export class Replay {
       const again = Math.min(performance.now() + ATTEMPT, giveUp);
       try {
         const answer = await this.#attempt(request, again);
+        this.#max = Math.min(MOST, 2 * this.#max);
         this.error = answer.header.error === undefined ? "" : `${answer.header.error}`;
         return this.error ? null : answer;
       } catch (error) {
         // Whoever has not answered by now shall not answer this one later.
         this.#drop();
+        this.#max = Math.max(LEAST, this.#max / 16);
         this.malformed = error instanceof WireError;
         this.error = this.malformed ? error.message : "no answer";
         if (this.malformed || performance.now() >= giveUp) return null;
@@ -63,7 +70,8 @@ export class Replay {
   async #attempt(request, deadline) {
     const socket = this.#socket ??= this.connect();
     const id = ++this.#id;
-    await socket.send(encode({ v: VERSION, id, ...request }));
+    const max = this.#max < MOST && request.op === "replay" ? this.#max : undefined;
+    await socket.send(encode({ v: VERSION, id, ...request, max }));
     for (;;) {
       socket.receiveTimeout = Math.max(1, Math.ceil(deadline - performance.now()));
       const [first, ...frames] = await socket.receive();

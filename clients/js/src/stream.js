@@ -11,6 +11,8 @@ import { STATUS, STOPPING, WireError, decodeMessage, decodeStatus, topicName } f
 const MAX_NODES = 16;
 const MAX_TOPICS = 1024;
 const MAX_RUNS = 1000;
+// Bytes of the topics in one request, which may have 4,096. Without them everything is asked for.
+const MAX_NAMES = 3500;
 
 /** Topics, and prefixes that end with a dot or are empty. */
 export class Filter {
@@ -142,11 +144,11 @@ export class Batch {
 
 const isUint = (value) => Number.isSafeInteger(value) && value >= 0;
 
-/** The heads of the runs that replay holds; nothing of what is not as it should be. */
-function heldRuns(hello) {
+/** The heads of the runs that replay holds, from one on; nothing of what is not as it should be. */
+function heldRuns(hello, oldest) {
   const runs = new Map();
   for (const entry of Array.isArray(hello?.runs) ? hello.runs : [])
-    if (isUint(entry?.run) && runs.size < MAX_RUNS)
+    if (isUint(entry?.run) && entry.run >= oldest && runs.size < MAX_RUNS)
       runs.set(entry.run, Object.entries(entry.topics ?? {}).filter(([, head]) => isUint(head) && isUint(head + 1)));
   return runs;
 }
@@ -183,7 +185,7 @@ export class Stream {
       if (frames.length < 2) throw new WireError("message of one frame");
       if (own) yield* this.#status(topic, decodeStatus(frames[1], this.bigint));
       else if (wanted || this.entire)
-        yield* this.#message(topic, decodeMessage(topic, frames[1], this.bigint), wanted);
+        yield* this.#message(topic, decodeMessage(topic, frames[1], this.bigint || !wanted), wanted);
     } catch (error) {
       if (!(error instanceof WireError)) throw error;
       if (wanted) yield new Notice("malformed", this.socket, { topic, reason: error.message });
@@ -192,12 +194,14 @@ export class Stream {
 
   *#message(topic, message, wanted) {
     const node = this.#node(message.node);
+    if (this.replay && node.run && message.run > node.run) this.replay.off = false; // so it was in the run before
     if (message.run !== node.run && !(yield* this.#enterRun(node, message.run))) return;
     const known = wanted ? node.topic(topic) : null;
     const late = known !== null && known.next > 0 && known.next < message.seq;
     const first = known !== null && !known.next && node.settled >= 0 && message.seq > 1;
     if (this.entire && (late || (node.n >= 0 && node.n < message.n - 1)))
-      yield* this.#fill(node, Math.max(0, node.n), message.n - 1);
+      // A topic may have been left out for a while, of a position that was kept.
+      yield* this.#fill(node, Math.max(0, late ? Math.min(node.n, known.at) : node.n), message.n - 1);
     else if ((late || first) && !this.entire) yield* this.#fill(node, this.#oldest(node), message.n - 1);
     if (wanted) yield* this.#account(node, topic, message);
     node.n = Math.max(node.n, message.n + message.events.length - 1);
@@ -213,7 +217,7 @@ export class Stream {
     const missing = heads.map(([name, head]) => [node.topic(name), head])
       .filter(([known, head]) => (known.next > 0 ? known.next <= head : head && node.settled >= 0 && node.settled < status.n)).map(([known]) => known.at);
     if (missing.length)
-      yield* this.#fill(node, this.entire ? Math.max(0, node.n) : Math.min(...missing), status.n);
+      yield* this.#fill(node, Math.max(0, Math.min(...missing, this.entire ? node.n : Infinity)), status.n);
     yield* this.#closeTail(node, heads, status.n);
     node.n = node.settled = Math.max(node.n, status.n);
     if (topic === STOPPING) yield this.#notice("stopping", node, { topic, time_us: status.time_us });
@@ -286,7 +290,7 @@ export class Stream {
   /** First the tail of the old run, and what replay holds of runs between. */
   *#changeRun(node, run) {
     const answer = yield* this.#ask({ op: "hello" });
-    const held = heldRuns(answer?.header);
+    const held = heldRuns(answer?.header, node.run);
     const between = [...held.keys()].filter((other) => node.run < other && other < run).sort((a, b) => a - b);
     for (const next of [...between, run]) {
       if (held.has(node.run)) {
@@ -323,7 +327,8 @@ export class Stream {
 
   #request(place) {
     const { names } = this.filter;
-    const topics = names.length <= 64 && !names.includes("") ? names : undefined;
+    const length = names.reduce((sum, name) => sum + name.length + 2, 0);
+    const topics = names.length <= 64 && !names.includes("") && length <= MAX_NAMES ? names : undefined;
     return { op: "replay", socket: this.socket, ...place, topics };
   }
 
@@ -345,16 +350,19 @@ export class Stream {
       if (!this.filter.matches(topic)) continue;
       try {
         const message = decodeMessage(topic, frames[i + 1], this.bigint);
-        if (message.run !== node.run || message.node !== node.label)
-          throw new WireError("of another node or run than asked for");
+        if (message.run !== node.run || message.node !== node.label) {
+          const reason = "replay: of another node or run than asked for";
+          yield new Notice("malformed", this.socket, { topic, reason });
+          return false;
+        }
         for (const part of this.#account(node, topic, message)) {
           if (part instanceof Batch) this.replayed += part.size;
           yield part;
         }
       } catch (error) {
         if (!(error instanceof WireError)) throw error;
+        // What follows is good all the same.
         yield new Notice("malformed", this.socket, { topic, reason: `replay: ${error.message}` });
-        return false;
       }
     }
     const end = header.next ?? header.head;

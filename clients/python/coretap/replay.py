@@ -10,6 +10,9 @@ from .wire import MAX_LENGTH, VERSION, WireError, unpack_map
 
 ATTEMPT = 2.0  # seconds until a request is sent again
 PATIENCE = 10.0  # until the answer is given up: a coretapd that restarts is back by then
+# Bytes of messages in one answer. Over a slow way it must be in time all the same: after an attempt
+# less is asked for, and after each answer more again.
+MOST, LEAST = 1 << 20, 16 << 10
 
 Answer = Tuple[Dict[str, Any], List[bytes]]
 
@@ -26,6 +29,7 @@ class Replay:
         self.malformed = False  # that error: the answer breaks the contract
         self.wake_at = 0.0  # while ask() waits: when to go on although nothing came
         self._id = 0
+        self._max = MOST
 
     def _open(self) -> "zmq.Socket[Any]":
         if not self.socket:
@@ -50,7 +54,8 @@ class Replay:
         self.malformed = False
         while not self.off:
             self._id += 1
-            body = msgpack.packb({"v": VERSION, "id": self._id, **request})
+            bound = {"max": self._max} if self._max < MOST and request["op"] == "replay" else {}
+            body = msgpack.packb({"v": VERSION, "id": self._id, **request, **bound})
             again = min(time.monotonic() + ATTEMPT, give_up)
             try:
                 self._open().send(body, zmq.NOBLOCK)
@@ -74,7 +79,9 @@ class Replay:
                 if header.get("id") != self._id:
                     continue  # late, of a request that was given up
                 self.error = str(header.get("error", ""))
+                self._max = min(MOST, 2 * self._max)
                 return None if "error" in header else (header, frames[1:])
+            self._max = max(LEAST, self._max // 16)
             self.close()  # whoever has not answered by now shall not answer this one later
             if time.monotonic() >= give_up:
                 self.error = "no answer"

@@ -16,6 +16,9 @@ from .wire import (STATUS, STOPPING, Message, StatusBody, WireError, decode_mess
 MAX_NODES = 16
 MAX_TOPICS = 1024
 
+# Bytes of the topics in one request, which may have 4,096. Without them everything is asked for.
+MAX_NAMES = 3500
+
 Steps = Generator[Optional[ev.Item], None, Any]
 
 
@@ -120,13 +123,17 @@ class Stream:
 
     def _message(self, topic: str, message: Message, wanted: bool) -> Steps:
         node = self._node(message.node)
+        if self.replay and message.run > node.run > 0:
+            self.replay.off = False  # so it was in the run before
         if not (yield from self._enter_run(node, message.run)):
             return
         known = node.topic(topic) if wanted else None
         late = known is not None and 0 < known.next < message.seq
         first = known is not None and not known.next and node.settled >= 0 and message.seq > 1
         if self.entire and (late or 0 <= node.n < message.n - 1):
-            yield from self._fill(node, max(0, node.n), message.n - 1)
+            # A topic may have been left out for a while, of a position that was kept.
+            yield from self._fill(node, max(0, min(node.n, known.at) if known and late else node.n),
+                                  message.n - 1)
         elif (late or first) and not self.entire:
             yield from self._fill(node, self._oldest(node), message.n - 1)
         if wanted:
@@ -145,7 +152,8 @@ class Stream:
         missing = [known.at for known, head in ((node.topic(name), head) for name, head in heads.items())
                    if 0 < known.next <= head or not known.next and head and 0 <= node.settled < status.n]
         if missing:
-            yield from self._fill(node, max(0, node.n) if self.entire else min(missing), status.n)
+            after = min(node.n, *missing) if self.entire else min(missing)
+            yield from self._fill(node, max(0, after), status.n)
         yield from self._close_tail(node, heads, status.n)
         node.n = node.settled = max(node.n, status.n)
         if topic == STOPPING:
@@ -221,7 +229,7 @@ class Stream:
     def _change_run(self, node: Node, run: int) -> Steps:
         """First the tail of the old run, and what replay holds of runs between."""
         answer = yield from self._ask({"op": "hello"})
-        held = _runs(answer[0]) if answer else {}
+        held = _runs(answer[0], node.run) if answer else {}
         for between in (*sorted(r for r in held if node.run < r < run), run):
             if node.run in held:
                 yield from self._fill(node, self._oldest(node), None)
@@ -254,8 +262,9 @@ class Stream:
 
     def _request(self, **place: int) -> Dict[str, Any]:
         request: Dict[str, Any] = {"op": "replay", "socket": self.socket, **place}
-        if len(self.filter.names) <= 64 and "" not in self.filter.names:
-            request["topics"] = list(self.filter.names)
+        names = self.filter.names
+        if len(names) <= 64 and "" not in names and sum(len(n) + 2 for n in names) <= MAX_NAMES:
+            request["topics"] = list(names)
         return request
 
     def _fill(self, node: Node, after: int, until: Optional[int]) -> Steps:
@@ -279,12 +288,17 @@ class Stream:
                 continue
             try:
                 message = decode_message(topic, body)
-                if message.run != node.run or message.node != node.label:
-                    raise WireError("of another node or run than asked for")
+            except WireError as error:
+                yield ev.Malformed(self.socket, topic=topic, reason=f"replay: {error}")
+                continue  # what follows is good all the same
+            if message.run != node.run or message.node != node.label:
+                yield ev.Malformed(self.socket, topic=topic,
+                                   reason="replay: of another node or run than asked for")
+                return False
+            try:
                 yield from self._account(node, topic, message)
             except WireError as error:
                 yield ev.Malformed(self.socket, topic=topic, reason=f"replay: {error}")
-                return False
         end = header.get("head") if header.get("next") is None else header["next"]
         if type(end) is int and end >= 0:
             node.n = max(node.n, end)
@@ -303,12 +317,13 @@ class Stream:
             yield from self._fill(node, answer[0]["next"], None)
 
 
-def _runs(hello: Dict[str, Any]) -> Dict[int, Dict[str, int]]:
-    """The heads of the runs that replay holds; nothing of what is not as it should be."""
+def _runs(hello: Dict[str, Any], oldest: int) -> Dict[int, Dict[str, int]]:
+    """The heads of the runs that replay holds, from one on; nothing of what is not as it should be."""
     runs: Dict[int, Dict[str, int]] = {}
     entries = hello.get("runs")
     for entry in entries if type(entries) is list else ():
-        if type(entry) is dict and type(entry.get("run")) is int and len(runs) < 1000:
+        if type(entry) is dict and type(entry.get("run")) is int and \
+                entry["run"] >= oldest and len(runs) < 1000:
             topics = entry.get("topics")
             runs[entry["run"]] = {t: h for t, h in topics.items()
                                   if type(h) is int and 0 <= h < (1 << 64) - 1} \
