@@ -13,6 +13,7 @@ A step is a map; its first key names what it does:
                   garbage; foreign (messages of another run); endless (next without an end); bomb
     restart       close all sockets and bind them again, wait for the client to come back
     asked N       wait until N requests came to replay
+    printed N     wait until the client has printed N lines, as whoever started it tells
     wait SECONDS
 
 At the end bridge.stopping is published on each socket that the client uses; a client that has told
@@ -70,7 +71,7 @@ class Publisher:
         self.subscribed = {"low": set(), "high": set()}
         self.mode = "on"
         self.current = {"node": "conform", "run": RUN, "pid": 4242}
-        self.requests = []
+        self.requests, self.printed = [], None
         self.ending = False
         self.bind()
         self.thread = threading.Thread(target=self.serve, daemon=True)
@@ -142,6 +143,8 @@ class Publisher:
             self.mode = what
         elif op == "asked":
             wait_until(lambda: len(self.requests) >= what, 10, f"{what} requests")
+        elif op == "printed":
+            wait_until(lambda: self.printed() >= what, 10, f"{what} lines")
         elif op == "wait":
             time.sleep(what)
         elif op == "restart":

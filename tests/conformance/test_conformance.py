@@ -154,6 +154,7 @@ class Conformance(TestCase):
         stopped = sum(next(iter(step)) == "stopping" for step in script["steps"])
         with Publisher(free_port()) as publisher, \
                 Tail(client, publisher.port, script["topics"]) as tail:
+            publisher.printed = lambda: len(tail.lines())
             publisher.play(script["steps"], used)
             publisher.end(used)
             wait_until(lambda: len(stops(tail.lines())) >= stopped + len(used),

@@ -54,14 +54,14 @@ class Explorer(TestCase):
                     env={**os.environ, "BUILD": PLAIN, "PORT": str(port), "TMPDIR": directory,
                          "LISTEN": "127.0.0.1:0"}) as play:
                 if arguments:
-                    self.assertEqual(play.wait(20), 1)
+                    self.assertEqual(play.wait(80), 1)
                     self.assertRegex(play.stderr.read(), "none such: No such file")
                 else:
                     address = re.search(r"http:\S+", play.stdout.readline()).group()
                     with urllib.request.urlopen(address) as page:
                         self.assertIn(b"coretap explorer", page.read())
                     play.send_signal(signal.SIGTERM)
-                    self.assertEqual(play.wait(20), 130)
+                    self.assertEqual(play.wait(80), 130)
                 self.assertEqual(os.listdir(directory), [])
             wait_until(lambda: free_ports(port), 10, "the recording's ports")
 

@@ -165,7 +165,16 @@ class JavaScript(TestCase):
                     def numbers():
                         lines.seek(0)
                         return [json.loads(line).get("seq") for line in lines.read().splitlines()]
-                    wait_until(lambda: numbers()[-1:] == [sent], 10, f"number {sent} of {client}")
+
+                    def noted():
+                        """Written when the next event is asked for, after the line."""
+                        try:
+                            with open(position) as file:
+                                node = json.load(file)["sockets"]["low"]["conform"]
+                            return node["topics"]["mempool.added"][0] == sent + 1
+                        except (OSError, ValueError, KeyError):
+                            return False
+                    wait_until(lambda: numbers()[-1:] == [sent] and noted(), 10, f"number {sent} of {client}")
                     tail.send_signal((signal.SIGTERM, signal.SIGKILL)[turn // 2 % 2])
                     tail.wait(40)
                     seen += numbers()

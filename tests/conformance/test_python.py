@@ -23,7 +23,7 @@ sys.path[:0] = [os.path.join(HERE, "..", "lib"), HERE, CLIENT]
 import coretap
 from coretap import p2p
 import harness
-from harness import Subscriber, TestCase, free_port, main, wait_until
+from harness import PATIENCE, Subscriber, TestCase, free_port, main, wait_connected, wait_until
 from publisher import RUN, Publisher, made_up
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": CLIENT}
@@ -51,14 +51,14 @@ def address(port):
 
 def collect(stream, until, seconds=20):
     """Items until one of them satisfies a condition, that one included."""
-    items, end = [], time.monotonic() + seconds
+    items, end = [], time.monotonic() + PATIENCE * seconds
     while time.monotonic() < end:
         item = stream.next(0.1)
         if item is not None:
             items.append(item)
             if until(item):
                 return items
-    raise AssertionError(f"not within {seconds} s; the last of {len(items)}: {items[-3:]}")
+    raise AssertionError(f"not within {PATIENCE * seconds} s; the last of {len(items)}: {items[-3:]}")
 
 
 def events(items):
@@ -94,7 +94,7 @@ class Scripted(TestCase):
         stream = self.subscribe(publisher)
         publisher.step({"send": REMOVED, "seq": 1, "n": 1, "events": [
             {"time_us": 5_000_000, "txid": b"\1" * 32, "reason": "block", "vsize": None, "fee": -5}]})
-        event = stream.next(5)
+        event = stream.next(20)
         self.assertIsInstance(event, coretap.MempoolRemoved)
         self.assertEqual((event.topic, event.node, event.run, event.seq, event.n, event.pid,
                           event.time_us, event.time, event.socket, event.kind),
@@ -140,13 +140,13 @@ class Scripted(TestCase):
             def next_of(take, finish):
                 stream = self.subscribe(publisher, position=path)
                 publisher.status("low", "bridge.status", {"n": 30, "heads": {ADDED: 30}})
-                taken = [stream.next(5).seq for _ in range(take)]
+                taken = [stream.next(20).seq for _ in range(take)]
                 finish(stream)
                 publisher.wait_client([])
                 return taken
             stream = self.subscribe(publisher, position=path)
             self.send(publisher, 1, 10)
-            self.assertEqual([stream.next(5).seq for _ in range(4)], [1, 2, 3, 4])
+            self.assertEqual([stream.next(20).seq for _ in range(4)], [1, 2, 3, 4])
             stream.close()  # without asking for the next one: 4 may not have been done
             publisher.wait_client([])
             self.send(publisher, 11, 20)
@@ -209,9 +209,9 @@ class Scripted(TestCase):
             self.send(publisher, 1, 3)
             for _ in ("the status", "the first event"):
                 with self.assertRaisesRegex(FileNotFoundError, "later/p"):
-                    stream.next(5)
+                    stream.next(20)
             os.mkdir(f"{d}/later")
-            self.assertEqual([stream.next(5).seq for _ in range(3)], [1, 2, 3])
+            self.assertEqual([stream.next(20).seq for _ in range(3)], [1, 2, 3])
             stream.commit()
             with open(f"{d}/later/p") as file:
                 self.assertEqual(json.loads(file.read())["sockets"]["low"]["conform"]["n"], 3)
@@ -223,7 +223,7 @@ class Scripted(TestCase):
             os.mkdir(f"{d}/later")
             stream = self.subscribe(publisher, position=f"{d}/later/p")
             self.send(publisher, 1, 2)
-            self.assertEqual(stream.next(5).seq, 1)
+            self.assertEqual(stream.next(20).seq, 1)
             os.rename(f"{d}/later", f"{d}/away")
             stream._position.close()  # what is open could still be written
             with self.assertRaises(FileNotFoundError):
@@ -232,7 +232,7 @@ class Scripted(TestCase):
             stream.commit()
             with open(f"{d}/later/p") as file:
                 self.assertEqual(json.loads(file.read())["sockets"]["low"]["conform"]["n"], 1)
-            self.assertEqual(stream.next(5).seq, 2)
+            self.assertEqual(stream.next(20).seq, 2)
 
     def test_first_of_a_topic(self):
         """What a status does not list had told nothing until then, in a position too."""
@@ -252,8 +252,7 @@ class Scripted(TestCase):
                         return stream
                     stream = start()
                     tell(50, {})
-                    while stream.next(1) is not None:
-                        pass
+                    wait_until(lambda: (stream.next(0.1), os.path.exists(f"{d}/p"))[1], 10, "the status to be taken")
                     stream.close()
                     publisher.wait_client([])
                     publisher.step({"drop": ours, "seq": 1, "n": 51, "events": [{"time_us": 1}]})
@@ -294,7 +293,7 @@ class Scripted(TestCase):
         publisher = self.publisher()
         script = ("import coretap, os, sys\n"
                   "for e in coretap.subscribe('mempool.', address=sys.argv[1], position=sys.argv[2]):\n"
-                  "    if e.kind != 'alive': os.write(1, (e.json() + '\\n').encode())\n")
+                  "    if e.kind not in ('alive', 'stale'): os.write(1, (e.json() + '\\n').encode())\n")
         total = 20000
         with tempfile.TemporaryDirectory() as d, open(f"{d}/out", "ab") as out, \
                 open(f"{d}/out", "rb") as written:
@@ -401,7 +400,7 @@ class Scripted(TestCase):
         publisher = self.publisher()
         publisher.mode = "off"
         stream = self.subscribe(publisher, since="1h")
-        notice = stream.next(5)
+        notice = stream.next(20)
         self.assertIsInstance(notice, coretap.NoReplay)
         self.assertEqual(notice.json(), '{"notice":"no_replay","socket":"low","node":"conform",'
                                         '"reason":"replay is off"}')
@@ -477,7 +476,7 @@ class Asyncio(TestCase):
                     cancelled += task.cancelled()
                 thread.join()
             return seen, cancelled, timeouts
-        seen, cancelled, timeouts = asyncio.run(asyncio.wait_for(consume(), 60))
+        seen, cancelled, timeouts = asyncio.run(asyncio.wait_for(consume(), 60 * PATIENCE))
         self.assertEqual([e.seq for e in seen], list(range(1, total + 1)))
         self.assertGreater(cancelled, 30)
         self.assertGreater(timeouts, 0)
@@ -578,7 +577,7 @@ class Witness:
 
 class MirrorOfTheMempool(TestCase):
     def check_same(self, pool):
-        found = pool.verify()
+        found = pool.verify(10 * PATIENCE)
         self.assertEqual((len(found.missing), len(found.surplus)), (0, 0))
 
     def test_walks(self):
@@ -600,11 +599,15 @@ class MirrorOfTheMempool(TestCase):
                             self.check_same(pool)
                         while not os.path.exists(path):
                             pool.update(0.1)
-                        time.sleep(0.3)
-                        while pool.update(0.5):
-                            pass
                         with open(path) as file:
                             expected = file.read().split()
+
+                        def agrees():
+                            pool.update(0.1)
+                            return sorted(t.hex() for t in pool.transactions) == expected
+                        wait_until(agrees, 20, "the pool of the node")
+                        while pool.update(0.5):
+                            pass
                         self.assertEqual(sorted(t.hex() for t in pool.transactions), expected)
                         self.assertEqual(pool.syncs, 1)
                         if seed != 1:
@@ -620,10 +623,9 @@ class MirrorOfTheMempool(TestCase):
                         # A transaction that it lacks, and one too many.
                         gone = pool.transactions.pop(next(iter(pool.transactions)))
                         pool.transactions[b"\0" * 32] = coretap.Transaction(b"\0" * 32)
-                        self.assertEqual(pool.verify(), ({gone.txid}, {b"\0" * 32}))
+                        self.assertEqual(pool.verify(10 * PATIENCE), ({gone.txid}, {b"\0" * 32}))
                         node.stop()
-                        while pool.update(0.5):
-                            pass
+                        wait_until(lambda: not (pool.update(0.1) or pool.transactions), 10, "the node's end")
                         self.assertEqual((len(pool), pool.vsize, pool.synced), (0, 0, True))
 
     def test_history(self):
@@ -636,8 +638,13 @@ class MirrorOfTheMempool(TestCase):
                 with FakeNode("walk", 5000, "--seed", 9, "--wait") as node:
                     fired = node.finish()
                 sub.wait_ledger({t: n for t, n in fired.items() if t.startswith("mempool.")})
-                while pool.update(0.5):
-                    pass
+
+                def ended():
+                    while (item := pool.next(0.1)) is not None:
+                        if item.topic == "node.exited":
+                            return True
+                    return False
+                wait_until(ended, 20, "the node's end")
             last, block, by = {}, None, {}
             for e in sub.events:
                 if e.topic == "validation.block_connected":
@@ -679,7 +686,7 @@ class MirrorOfTheMempool(TestCase):
                              (3000, 1600000000))
             publisher.step({"send": ADDED, "seq": 1, "n": 1, "events": 3})
             publisher.status("low", "bridge.status", {"n": 3, "heads": {ADDED: 3}})
-            pool.update(1)
+            wait_until(lambda: (pool.update(0.1), len(pool))[1] >= 4, 10, "what was added")
             self.assertEqual(len(pool), 4)
             # Lost in the kernel: one was added, one was removed.
             rpc.failing = True
@@ -694,8 +701,7 @@ class MirrorOfTheMempool(TestCase):
             publisher.step({"send": REMOVED, "seq": 1, "n": 5, "events": [
                 {**made_up(REMOVED, 2), "txid": bytes.fromhex(tx(2))}]})
             publisher.status("low", "bridge.status", {"n": 5, "heads": {ADDED: 5, REMOVED: 1}})
-            while pool.update(0.3):
-                pass
+            wait_until(lambda: (pool.update(0.1), pool.get(tx(2)).left_us)[1], 10, "the removal")
             pool_now = {tx(n): (1, 1, 1) for n in (1, 2, 4, 77)}
             rpc.failing = False
             pool.wait_synced()
@@ -816,7 +822,7 @@ class Live(TestCase):
 
             def told():
                 return os.pread(out.fileno(), 1 << 16, 0).decode().split("\n")[:-1]
-            time.sleep(2)
+            wait_connected(process, bridge.port)
             with FakeNode("burst", 1, "--probe", "removed", "--wait") as node:
                 node.finish()
             wait_until(lambda: told() == ["1"], 10, "the first event")
@@ -856,19 +862,19 @@ class Live(TestCase):
                     node.finish()
                     node.out.close()
                 return seen
-            seen = asyncio.run(asyncio.wait_for(consume(), 60))
+            seen = asyncio.run(asyncio.wait_for(consume(), 60 * PATIENCE))
             self.assertEqual(seen, list(range(1, 50001)))
 
     def test_new_run(self):
         """A bridge without --keep-attached is killed: the old run's tail, then the new run, whole."""
-        with Bridge(keep=True) as first:
+        with Bridge(keep=True) as first, Subscriber(first, sockets=("low",), keep=False) as sub:
             stream = coretap.subscribe("mempool.", address=address(first.port))
             self.addCleanup(stream.close)
             self.assertIsNone(stream.next(2.5))
             with FakeNode("burst", 500, "--probe", "added", "--wait") as node:
                 node.finish()
-            wait_until(lambda: stream.next(0.2) is not None and stream.next(0.2).seq >= 100, 10)
-            time.sleep(0.3)
+            wait_until(lambda: getattr(stream.next(0.2), "seq", 0) >= 100, 10, "the first events")
+            sub.wait_count(ADDED, 500)
             first.kill()
         with Bridge(name=first.name, port=first.port):
             with FakeNode("burst", 700, "--probe", "added", "--wait") as node:
@@ -983,10 +989,10 @@ class Live(TestCase):
                 tempfile.TemporaryFile() as out:
             process = subprocess.Popen([sys.executable, "-u", "-c", example], cwd=d, stdout=out,
                                        stderr=subprocess.STDOUT, env=ENVIRONMENT)
-            time.sleep(2.5)
-            with FakeNode("walk", 500, "--wait") as node:
-                node.finish()
             try:
+                wait_connected(process, 28370)
+                with FakeNode("walk", 500, "--wait") as node:
+                    node.finish()
                 wait_until(lambda: re.search(r"^[0-9a-f]{64} ", os.pread(
                     out.fileno(), 1 << 20, 0).decode(), re.MULTILINE), 10, "a line")
                 self.assertIsNone(process.poll())
@@ -1002,17 +1008,28 @@ class Live(TestCase):
             process = subprocess.Popen([sys.executable, "-u", "-m", "coretap", "replacement_history",
                                         "--address", address(bridge.port)], stdout=out,
                                        stderr=subprocess.STDOUT, env=ENVIRONMENT)
-            time.sleep(2.5)
+            wait_connected(process, bridge.port)
             with FakeNode("walk", 8000, "--seed", 21, "--wait") as node:
                 fired = node.finish()
             sub.wait_ledger({t: n for t, n in fired.items() if t.startswith("mempool.")})
-            time.sleep(1)
+            expected, lines = self.replaced(sub.events)
+            wait_until(lambda: os.pread(out.fileno(), 1 << 26, 0).count(b"\n") >= lines, 20, "all lines")
+            time.sleep(1)  # and no more
             process.terminate()
             process.wait(40)
             told = [json.loads(line) for line in os.pread(out.fileno(), 1 << 26, 0).splitlines()]
-        # Who replaced whom, kept as a relation: victims of each confirmed transaction, transitively.
-        by, expected, packages, arriving = {}, {}, {}, None
-        for e in sub.events:
+        got = {t["txid"]: ({o["txid"] for s in t["steps"] for o in s["victims"]}, t["vsize_relayed"])
+               for t in told}
+        self.assertGreater(len(expected), 50)
+        self.assertTrue(any(len(t["steps"]) > 2 for t in told))
+        self.assertTrue(any(s["package"] and len(s["txids"]) == 2 for t in told for s in t["steps"]))
+        self.assertEqual(got, expected)
+
+    def replaced(self, seen):
+        """Who replaced whom, kept as a relation: victims of each confirmed transaction, transitively. And how
+        often one was confirmed."""
+        by, expected, packages, arriving, confirmed = {}, {}, {}, None, 0
+        for e in seen:
             if e.topic == REPLACED:
                 package = e.get("replacement_package")
                 by.setdefault(package or e["replacement_txid"], {})[e["txid"]] = e["vsize"]
@@ -1029,14 +1046,10 @@ class Live(TestCase):
                             victims[victim] = vsize
                             ahead.append(victim)
                 if victims:
+                    confirmed += 1
                     expected[e["txid"].hex()] = ({v.hex() for v in victims},
                                                  sum(victims.values()) + e["vsize"])
-        got = {t["txid"]: ({o["txid"] for s in t["steps"] for o in s["victims"]}, t["vsize_relayed"])
-               for t in told}
-        self.assertGreater(len(expected), 50)
-        self.assertTrue(any(len(t["steps"]) > 2 for t in told))
-        self.assertTrue(any(s["package"] and len(s["txids"]) == 2 for t in told for s in t["steps"]))
-        self.assertEqual(got, expected)
+        return expected, confirmed
 
 
 def mempool_event(name, n, **fields):

@@ -19,7 +19,7 @@ import unittest.mock
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [os.path.join(HERE, "..", "lib"), os.path.join(HERE, "..", "conformance"),
                 *(os.path.join(HERE, "..", "..", "clients", name) for name in ("alerts", "python"))]
-from harness import (ROOT, Bridge, FakeNode, TestCase, free_port, main, need_root, tool, wait_until)
+from harness import (PATIENCE, ROOT, Bridge, FakeNode, TestCase, free_port, main, need_root, tool, wait_until)
 from publisher import RUN, Publisher
 from coretap_alerts.delivery import Failure, post
 from coretap_alerts.rules import Webhook
@@ -45,10 +45,12 @@ class Receiver:
                 action = receiver.script.pop(0) if receiver.script else "ok"
                 receiver.asked.append((action, alert["id"]))
                 receiver.headers.append(dict(self.headers))
+                if before_answer:
+                    before_answer()
                 if action == "reset":
                     self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
                 elif action == "hang":
-                    receiver.released.wait(30)
+                    receiver.released.wait(600)
                 elif action == "trickle":
                     self.connection.sendall(b"HTTP/1.1 200 OK\r\nX: ")
                     while not receiver.released.wait(0.05):
@@ -92,7 +94,7 @@ class Alerter:
 
     def stop(self, number=signal.SIGTERM):
         self.process.send_signal(number)
-        return self.process.wait(20)
+        return self.process.wait(20 * PATIENCE)
 
     def close(self):
         if self.process.poll() is None:
@@ -123,7 +125,7 @@ class Case(TestCase):
 
     def rules(self, rules, webhooks, port=None, **top):
         """YAML is a superset of JSON."""
-        webhooks = {name: {"timeout": "400ms", "retry": "20ms", "retry_most": "100ms",
+        webhooks = {name: {"timeout": "20s", "retry": "20ms", "retry_most": "100ms",
                            **(w if isinstance(w, dict) else {"url": w.url})} for name, w in webhooks.items()}
         with open(os.path.join(self.directory, "rules.yaml"), "w") as file:
             json.dump({"address": f"tcp://127.0.0.1:{port or self.publisher.port}", "state": "state.db",
@@ -219,7 +221,11 @@ class Delivery(Case):
         receiver = self.receiver()
         self.rules([self.WATCH], {"ops": receiver})
         alerter = self.start()
-        self.wait(lambda: os.path.exists(f"{self.directory}/state.db"), 10, "a state")
+
+        def placed():
+            with open(f"{self.directory}/state.db", "rb") as file:
+                return b'"conform"' in file.read()
+        self.wait(placed, 10, "a place in the stream")
         alerter.stop()
         numbers = [self.replace(PAYMENT, FIRST), self.replace(FIRST, SECOND), self.confirm(SECOND)]
         expected = [f"{RUN}/low/{n}/payments" for n in numbers]
@@ -257,25 +263,26 @@ class Delivery(Case):
         """Each gets all in order; none waits for another."""
         failing = self.receiver(500, 503, "reset", "close", "ok", 429, 404)
         hanging = self.receiver("hang", "trickle", "ok", "ok", "ok", 500)
+        stuck = self.receiver("hang")
         well = self.receiver()
-        with socket.socket() as taken:
-            taken.bind(("127.0.0.1", 0))
-            port = taken.getsockname()[1]
+        port = free_port()  # none that the kernel gives to a connection meanwhile
         self.rules([{"name": "rejects", "topic": REJECTED}],
                    {"failing": failing, "well": well, "refusing": {"url": f"http://127.0.0.1:{port}/"},
-                    "hanging": {"url": hanging.url, "timeout": "2s"}})
+                    "hanging": {"url": hanging.url, "timeout": "2s"}, "stuck": {"url": stuck.url, "timeout": "5m"}})
         alerter = self.start()
         ids = [f"{RUN}/low/{self.fire(REJECTED, txid='%064x' % i, reason='dust')}/rejects" for i in range(5)]
         self.wait_alerts(well, 5)
         self.wait_alerts(failing, 5)
-        self.assertEqual([a for a, _ in hanging.asked], ["hang"])
+        self.assertEqual([a for a, _ in stuck.asked], ["hang"])
+        stuck.released.set()
         self.assertEqual(failing.asked, [(500, ids[0]), (503, ids[0]), ("reset", ids[0]), ("close", ids[0]),
                                          ("ok", ids[0]), (429, ids[1]), (404, ids[1]),
                                          *[("ok", i) for i in ids[1:]]])
         late = self.receiver(port=port)
         self.wait_alerts(late, 5)
         self.wait_alerts(hanging, 5)  # after two attempts that were cut short
-        for receiver in (well, failing, late, hanging):
+        self.wait_alerts(stuck, 5)
+        for receiver in (well, failing, late, hanging, stuck):
             self.assertEqual(receiver.ids(), ids)
         self.assertEqual(hanging.asked[:3], [("hang", ids[0]), ("trickle", ids[0]), ("ok", ids[0])])
         self.assertEqual(alerter.stop(), 0)
@@ -292,7 +299,7 @@ class Delivery(Case):
                 client = full.enter_context(socket.socket())
                 client.setblocking(False)
                 client.connect_ex(("127.0.0.2", receiver.port))
-            hook = Webhook("two", f"http://two.example:{receiver.port}/", self.directory, timeout=2)
+            hook = Webhook("two", f"http://two.example:{receiver.port}/", self.directory, timeout=6)
             found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (host, receiver.port)) for host in ("127.0.0.2", "127.0.0.1")]
             with unittest.mock.patch("socket.getaddrinfo", return_value=found):
                 post(hook, '{"id": "1"}')
@@ -314,17 +321,16 @@ class Delivery(Case):
         self.wait(lambda: alerter.log().count("webhook dead: HTTP 500; given up") == 3, 10, "given up")
 
     def test_secrets_are_read_for_each_attempt(self):
-        receiver = self.receiver(401)
-        with open(f"{self.directory}/token", "w") as file:
-            file.write("old\n")
+        def write(token):
+            with open(f"{self.directory}/token", "w") as file:
+                file.write(f"{token}\n")
+        write("old")
+        receiver = self.receiver(401, before_answer=lambda: write("new"))
         self.rules([{"name": "r", "topic": REJECTED}], {"ops": {
-            "url": receiver.url + "?k=${file:token}", "retry": "500ms", "retry_most": "500ms",
+            "url": receiver.url + "?k=${file:token}",
             "headers": {"Authorization": "Bearer ${file:token}", "X-Home": "${env:HOME}"}}})
         self.start()
         self.fire(REJECTED, txid=PAYMENT, reason="dust")
-        self.wait(lambda: receiver.headers, 10, "an attempt")
-        with open(f"{self.directory}/token", "w") as file:
-            file.write("new\n")
         self.wait_alerts(receiver, 1)
         self.assertEqual([(h["Authorization"], h["X-Home"], h["Content-Type"]) for h in receiver.headers],
                          [("Bearer old", os.environ["HOME"], "application/json"),
@@ -503,7 +509,7 @@ class Rules(Case):
     def test_second_one_on_the_same_state_is_refused(self):
         self.rules([self.WATCH], {"ops": self.receiver()})
         self.start()
-        result = subprocess.run([COMMAND, f"{self.directory}/rules.yaml"], capture_output=True, text=True, timeout=20)
+        result = subprocess.run([COMMAND, f"{self.directory}/rules.yaml"], capture_output=True, text=True, timeout=80)
         self.assertEqual((result.returncode, result.stderr),
                          (1, f"coretap-alerts: {self.directory}/state.db: another process has it\n"))
 
@@ -519,11 +525,11 @@ class Rules(Case):
         self.fire(REJECTED, txid=PAYMENT, reason="dust", lost=4)
         self.replace(FIRST, SECOND)
         self.confirm(SECOND)
-        self.assertEqual(recorder.wait(20), 0)
+        self.assertEqual(recorder.wait(80), 0)
         with open(path, "ab") as file:
             file.write(b"\x40\0\0\0torn")  # a record that a kill cut off does not count
         result = subprocess.run([COMMAND, f"{self.directory}/rules.yaml", "--dry-run", path], capture_output=True,
-                                text=True, timeout=20)
+                                text=True, timeout=80)
         self.assertEqual(result.returncode, 0, result.stderr)
         lines = [json.loads(line) for line in result.stdout.splitlines()]
         self.assertEqual([(line["webhook"], line["alert"]["what"], line["alert"].get("txid")) for line in lines],
@@ -532,7 +538,7 @@ class Rules(Case):
         self.assertEqual(receiver.asked, [])
         self.assertFalse(os.path.exists(f"{self.directory}/state.db"))
         result = subprocess.run([COMMAND, f"{self.directory}/rules.yaml", "--dry-run", COMMAND], capture_output=True,
-                                text=True, timeout=20)
+                                text=True, timeout=80)
         self.assertEqual((result.returncode, result.stderr),
                          (2, f"coretap-alerts: {COMMAND}: not a recording of `coretap record`\n"))
 

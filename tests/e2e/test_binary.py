@@ -242,7 +242,7 @@ class Binary(TestCase):
         with Bridge(binary=self.path) as bridge, Subscriber(bridge) as sub:
             sub.wait_status()
             self.cp("/bin/true")
-            subprocess.run([self.path], check=True, timeout=20)
+            subprocess.run([self.path], check=True, timeout=80)
             wait_until(lambda: "error" in bridge.log(), 5, "a line about it")
             start = time.monotonic()
             with open(self.path, "w") as f:

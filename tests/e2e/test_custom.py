@@ -11,7 +11,7 @@ import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
 from harness import (FAKE_NODE, ROOT, Bridge, FakeNode, Subscriber, TestCase, bpf_alive, compile_text,
-                     free_port, main, need_root, semaphores, tool, wait_until)
+                     free_port, main, need_root, semaphores, tool, wait_connected, wait_until)
 from replay import CompleteSubscriber
 
 import msgpack
@@ -234,7 +234,8 @@ class Custom(TestCase):
         try:
             with self.bridge(port=port) as bridge, Subscriber(bridge) as sub:
                 sub.wait_status()
-                time.sleep(1)  # both other readers are there by then
+                for other in (reader, python):
+                    wait_connected(other, port)
                 self.run_kettle("boil", 20, 2000)
                 sub.wait_ledger({"kettle.boiled": 20, "kettle.brew": 20})
                 self.check_boil(sub, 20)
@@ -330,8 +331,7 @@ class Custom(TestCase):
         with self.bridge() as bridge:
             ids = bridge.bpf_ids()
             with subprocess.Popen([self.kettle, "steady", "20", "100000"]) as process:
-                time.sleep(0.3)
-                self.assertEqual(semaphores(process.pid, self.kettle), {"kettle.boiled": 2})  # sites
+                wait_until(lambda: semaphores(process.pid, self.kettle) == {"kettle.boiled": 2}, 5, "both sites")
                 self.assertEqual(bridge.stop(), 0)
                 wait_until(lambda: not any(semaphores(process.pid, self.kettle).values()), 10)
                 wait_until(lambda: not bpf_alive(ids), 10, "nothing left in the kernel")
@@ -666,7 +666,7 @@ tracepoints:
         subscriber = None
         try:
             subscriber = CompleteSubscriber(port, deliver=take)
-            time.sleep(0.5)
+            wait_until(subscriber.joined, 10, "first status")
             with subprocess.Popen([self.kettle, "steady", "3000", "300"]) as process:
                 while process.poll() is None:
                     time.sleep(0.4)

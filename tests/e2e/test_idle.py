@@ -114,7 +114,7 @@ class Latency(TestCase):
             with FakeNode("burst", 300, "--rate", 100, "--flood", 1, "--wait") as node:
                 fired = node.finish()
             sub.wait_count("mempool.removed", 300)
-            self.assertGreater(fired["utxocache.add"], 300_000)
+            self.assertGreater(fired["utxocache.add"], 100_000)  # a quiet machine's are 1,700,000
             delays = self.delays(sub, "mempool.removed", 0)
             self.assertEqual(len(delays), 300)
             self.assertLess(statistics.median(delays), 1000, "it waits for the flood")

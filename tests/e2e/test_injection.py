@@ -22,7 +22,7 @@ import msgpack
 import zmq
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
-from harness import (FAKE_NODE, ROOT, SANITIZED, TestCase, bpf_alive, bpf_ids, callers, compile_inject, free_port,
+from harness import (FAKE_NODE, PATIENCE, ROOT, SANITIZED, TestCase, bpf_alive, bpf_ids, callers, compile_inject, free_port,
                      inject_env, main, need_root, tool, wait_until)
 
 CHOSEN = os.environ.get("INJECT", "")
@@ -152,7 +152,7 @@ class Run:
         with open(self.log_path, errors="replace") as f:
             return f.read()
 
-    def wait(self, condition, seconds=20):
+    def wait(self, condition, seconds=20 * PATIENCE):
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             if condition():
@@ -313,7 +313,7 @@ class Run:
             except Exception:
                 if not self.ended():
                     raise
-            self.wait(self.ended, 15)
+            self.wait(self.ended, 15 * PATIENCE)
             if not self.ended():
                 raise AssertionError("hangs")
             self.wait(lambda: self.stopping == 2, 0.2)
@@ -431,12 +431,12 @@ class Replaced(Run):
         os.rename(self.binary + ".new", self.binary)
         # Or it was not pinned, which was told; or the line itself was what failed.
         if not self.wait(lambda: self.ended() or self.log().count(": attached") > 1 or
-                         "cannot pin" in self.log() or (self.failed() or "").startswith("write "), 15):
+                         "cannot pin" in self.log() or (self.failed() or "").startswith("write "), 15 * PATIENCE):
             raise AssertionError("the new executable was not attached")
         if not self.ended():
             self.ids |= bpf_ids(self.process.pid)
         self.fire("burst", "20", "--wait")
-        self.wait(lambda: self.ended() or not self.missing(), 10)
+        self.wait(lambda: self.ended() or not self.missing(), 10 * PATIENCE)
 
     after = Kept.after
 

@@ -156,11 +156,11 @@ class Commands(Injection):
                                        "ASAN_OPTIONS": "verify_asan_link_order=0:detect_leaks=0"})
         code, out, said = None, b"", b"hangs"
         try:
-            out, said = process.communicate(timeout=30)
+            out, said = process.communicate(timeout=120)
             code = process.returncode
             if listener and not code:
                 # The run is a new one each time.
-                out = re.sub(rb'"run":\d+', b"", listener.communicate(timeout=20)[0])
+                out = re.sub(rb'"run":\d+', b"", listener.communicate(timeout=80)[0])
         except subprocess.TimeoutExpired:
             pass
         for each in (process, listener):

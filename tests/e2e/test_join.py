@@ -65,7 +65,7 @@ class Join(TestCase):
         place = Port()
         with Subscriber(place, reconnect_ms=reconnect_ms) as sub:
             time.sleep(0.5)
-            with FakeNode("burst", 5000, "--rate", 5000, "--wait", "--start-delay", 200,
+            with FakeNode("burst", 5000, "--rate", 5000, "--wait", "--start-delay", 1000,
                           "--hold") as node, \
                     Bridge(port=place.port):
                 sub.wait_count("mempool.removed", 5000, 20)
@@ -90,7 +90,7 @@ class Join(TestCase):
         place = Port()
         with Subscriber(place, raw=True, reconnect_ms=1) as sub:
             time.sleep(0.3)
-            with FakeNode("burst", 3000, "--wait", "--start-delay", 200, "--hold"), \
+            with FakeNode("burst", 3000, "--wait", "--start-delay", 1000, "--hold"), \
                     Bridge(port=place.port):
                 sub.wait_count("mempool.removed", 3000)
             wait_until(lambda: len(sub.stopped) == 2, what="bridge.stopping")

@@ -7,11 +7,10 @@ import shlex
 import subprocess
 import sys
 import tempfile
-import time
 import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
-from harness import PLAIN, ROOT, Bridge, FakeNode, TestCase, bpf_objects, main, need_root, wait_until
+from harness import PLAIN, ROOT, Bridge, FakeNode, TestCase, bpf_objects, main, need_root, wait_connected, wait_until
 
 with open(os.path.join(ROOT, "README.md")) as readme:
     TEXT = readme.read()
@@ -33,7 +32,7 @@ class Readme(TestCase):
                 Bridge(port=DEFAULT_PORT), \
                 subprocess.Popen(["/usr/bin/python3", "-u", "-c", code], stdout=subprocess.PIPE,
                                  text=True) as subscriber:
-            time.sleep(1)
+            wait_connected(subscriber, DEFAULT_PORT)
             with FakeNode("blocks", 2, 50, "--start-height", 700, "--truth", f"{d}/truth", "--wait",
                           "--start-delay", 300) as node:
                 node.finish()

@@ -485,7 +485,7 @@ class Readers(ReplayCase):
             for t in threads:
                 t.start()
             for t in threads:
-                t.join(60)
+                t.join(240)
             self.assertEqual(results, [50000] * 50)
 
     def test_the_live_stream_goes_on(self):

@@ -776,7 +776,7 @@ int mkdir(const char *path, mode_t mode)
             for args in (("--keep-attached",), (), ("--detach",)):
                 done = subprocess.run([tool("coretapd"), "--binary", self.binary, "--name", self.label, "--port",
                                        str(free_port()), "--journal-low", "8M", "--journal-high", "8M", *args],
-                                      stderr=subprocess.PIPE, text=True, timeout=60)
+                                      stderr=subprocess.PIPE, text=True, timeout=240)
                 self.assertEqual((done.returncode, done.stderr.count(": error: ")), (5, 1), done.stderr)
                 self.assertIn(f"another coretapd runs under the label {self.label}", done.stderr)
                 self.assertEqual(sorted(os.listdir(f"{PINS}/{self.label}")), pins)
@@ -788,7 +788,7 @@ int mkdir(const char *path, mode_t mode)
             wait_until(lambda: account.count["mempool.removed"] == 1000, 10, "events")
             first.kill()
             done = subprocess.run([tool("coretapd"), "--detach", "--name", self.label], stderr=subprocess.PIPE,
-                                  text=True, timeout=60)
+                                  text=True, timeout=240)
             self.assertEqual((done.returncode, "detached" in done.stderr), (0, True), done)
             self.assertFalse(os.path.exists(f"{PINS}/{self.label}"))
 

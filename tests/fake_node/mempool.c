@@ -348,12 +348,17 @@ static int compare_lines(const void *a, const void *b)
 int mempool_write(const struct mempool *pool, const char *path)
 {
 	char(*lines)[65] = must(malloc((pool->count + 1) * sizeof(*lines)));
-	FILE *file = fopen(path, "w");
+	char *fresh = must(malloc(strlen(path) + sizeof(".new")));
+	FILE *file;
 	int saved;
 	size_t i;
 
+	/* Who waits for the file finds all of it. */
+	strcat(strcpy(fresh, path), ".new");
+	file = fopen(fresh, "w");
 	if (!file) {
 		free(lines);
+		free(fresh);
 		return -1;
 	}
 	for (i = 0; i < pool->count; i++)
@@ -363,8 +368,9 @@ int mempool_write(const struct mempool *pool, const char *path)
 		fprintf(file, "%s\n", lines[i]);
 	free(lines);
 	saved = ferror(file) ? EIO : 0;
-	if (fclose(file))
+	if (fclose(file) || rename(fresh, path))
 		saved = errno;
+	free(fresh);
 	errno = saved;
 	return saved ? -1 : 0;
 }

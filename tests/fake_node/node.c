@@ -53,7 +53,7 @@ void node_sleep_ms(uint64_t ms)
 		sleep_until(node_now_ns() + ms * MS_NS);
 }
 
-#define ATTACH_MS 300
+#define ATTACH_MS 1000
 
 void node_wait(const struct node *node, enum probe probe)
 {

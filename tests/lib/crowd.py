@@ -110,12 +110,14 @@ def work(number):
 
 
 def main():
-    signal.signal(signal.SIGTERM, lambda *_: ending.set())
+    told = []  # the event's lock may be held by what the signal interrupts
+    signal.signal(signal.SIGTERM, lambda *_: told.append(True))
     threads = [threading.Thread(target=work, args=(i,)) for i in range(6)]
     for thread in threads:
         thread.start()
-    while not ending.is_set():
-        ending.wait(1)
+    while not told:
+        time.sleep(0.2)
+    ending.set()
     for thread in threads:
         thread.join()
     print(json.dumps(did))

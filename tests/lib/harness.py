@@ -105,6 +105,28 @@ def wait_until(condition, seconds=10, what="condition"):
         time.sleep(0.01)
 
 
+def wait_connected(process, *ports):
+    """Until a subscriber of its own, that says nothing of it, is connected to these; what it subscribes to is sent
+    with the connection."""
+    def connected():
+        if process.poll() is not None:
+            raise AssertionError(f"ended with {process.returncode}")
+        own = set()
+        for fd in os.listdir(f"/proc/{process.pid}/fd"):
+            try:
+                own.add(os.readlink(f"/proc/{process.pid}/fd/{fd}"))
+            except OSError:
+                pass  # closed in between
+        rows = []
+        for path in ("/proc/net/tcp", "/proc/net/tcp6"):
+            with open(path) as table:
+                rows += [line.split() for line in table][1:]
+        return {int(row[2].split(":")[1], 16) for row in rows
+                if row[3] == "01" and f"socket:[{row[9]}]" in own} >= set(ports)
+    wait_until(connected, 20, f"a connection to {ports}")
+    time.sleep(1)
+
+
 def free_port():
     """The first of three consecutive free ports, below those that the kernel gives to connections."""
     while True:

@@ -16,7 +16,7 @@ import urllib.request
 
 import msgpack
 
-from harness import ROOT, tool, wait_until
+from harness import PATIENCE, ROOT, tool, wait_until
 
 EXAMPLES = os.path.join(ROOT, "clients", "nats", "examples")
 sys.path.insert(0, EXAMPLES)
@@ -147,7 +147,7 @@ class Forwarder:
     def stop(self):
         if self.process.poll() is None:
             self.process.terminate()
-        return self.process.wait(30)
+        return self.process.wait(30 * PATIENCE)
 
     def __enter__(self):
         return self
@@ -233,7 +233,7 @@ def read(cluster, stream="coretap", name="witness"):
     end = info["state"]["last_seq"]
     account.sequence = info["state"]["first_seq"] - 1
     consumer = Pull(connection, stream, name)
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 120 * PATIENCE
     while account.sequence < end and time.monotonic() < deadline:
         for message in consumer.fetch(2000, 2):
             account.take(message)

@@ -253,8 +253,8 @@ class CompleteSubscriber:
 
 
 def main():
-    """A subscriber as a process: a line "joined", then a JSON account when SIGTERM ends it, or once
-    --until firings of the topics are accounted for. --burst: fake_node's burst, whose hashes carry
+    """A subscriber as a process: a line "joined", then a JSON account of all that statuses vouch for which were
+    made after SIGTERM, or once --until firings of the topics are accounted for. --burst: fake_node's burst, whose hashes carry
     the index of the firing; each must be the one that its number says."""
     parser = argparse.ArgumentParser()
     parser.add_argument("port", type=int)
@@ -263,8 +263,9 @@ def main():
     parser.add_argument("--until", type=int)
     parser.add_argument("--burst", action="store_true")
     args = parser.parse_args()
-    stop, wrong = threading.Event(), []
-    signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    stop, wrong = [], []
+    # No Event: its lock may be held by what the signal interrupts.
+    signal.signal(signal.SIGTERM, lambda *_: stop.append(True))
 
     def deliver(socket_name, topic, message):
         subscriber.tally(socket_name, topic, message)
@@ -276,7 +277,7 @@ def main():
 
     subscriber = CompleteSubscriber(args.port, args.topics, deliver=deliver, hwm=args.hwm)
     told = False
-    while not stop.is_set() and not subscriber.errors:
+    while not stop and not subscriber.errors:
         if not told and subscriber.joined():
             print("joined", flush=True)
             told = True
@@ -284,7 +285,11 @@ def main():
             sum(last - first + 1 for _, _, first, last in subscriber.gone)
         if args.until and have >= args.until:
             break
-        stop.wait(0.05)
+        time.sleep(0.05)
+    asked, end = time.time() * 1e6, time.monotonic() + 60
+    while stop and not subscriber.errors and time.monotonic() < end and \
+            {s["socket"] for _, s in list(subscriber.statuses) if s["time_us"] > asked} < set(subscriber.streams):
+        time.sleep(0.05)
     subscriber.close()
     print(json.dumps({"count": subscriber.count, "lost": subscriber.lost, "gone": subscriber.gone,
                       "skipped": subscriber.skipped, "unknown": subscriber.unknown,

@@ -248,7 +248,7 @@ static void test_malformed(struct publisher *publisher)
 			     (struct message){ ADDED, .n = 2, .seq = 2 + i, .events = 1 });
 		expect(tap, table[i].json);
 		expect_event(tap, ADDED, 2 + i, 2);
-		if (now_ms() - start > 100)
+		if (now_ms() - start > AT_ONCE_MS)
 			fail("took %" PRId64 " ms", now_ms() - start);
 	}
 	expect_count(tap, CORETAP_COUNT_MALFORMED, sizeof(table) / sizeof(table[0]));
@@ -469,6 +469,7 @@ static void test_stopping(struct publisher *publisher)
 {
 	static const struct head heads[] = { { ADDED, 9 }, { 0 } };
 	struct coretap *tap = SUBSCRIBE(publisher, ADDED);
+	unsigned int late = 0;
 	int64_t start;
 
 	test_name = "stopping";
@@ -480,16 +481,21 @@ static void test_stopping(struct publisher *publisher)
 	expect(tap, "{\"notice\":\"stopping\",\"socket\":\"low\",\"topic\":\"bridge.stopping\","
 		    "\"node\":\"host\",\"run\":1700000000000000,\"time_us\":77}");
 
-	publisher_unbind(publisher);
-	usleep(300 * 1000);
-	publisher_bind(publisher);
-	start = now_ms();
-	/* Libzmq subscribes anew inside of coretap_next. */
-	do
-		expect_quiet(tap, 1);
-	while (!wait_for(publisher, LOW, "bridge.stopping", 1) && now_ms() - start < TIMEOUT_MS);
-	if (now_ms() - start > 250)
-		fail("came back after %" PRId64 " ms", now_ms() - start);
+	/* A busy machine may keep it from that once. */
+	for (unsigned int i = 0; i < 3; i++) {
+		publisher_unbind(publisher);
+		usleep(300 * 1000);
+		publisher_bind(publisher);
+		start = now_ms();
+		/* Libzmq subscribes anew inside of coretap_next. */
+		do
+			expect_quiet(tap, 1);
+		while (!wait_for(publisher, LOW, "bridge.stopping", 1) &&
+		       now_ms() - start < TIMEOUT_MS);
+		late += now_ms() - start > 250;
+	}
+	if (late > 1)
+		fail("came back late, %u times of three", late);
 	send_message(publisher, LOW, (struct message){ ADDED, .n = 3, .seq = 10, .events = 1 });
 	expect(tap, "{\"notice\":\"alive\",\"socket\":\"low\"}");
 	expect_event(tap, ADDED, 10, 3);
@@ -552,7 +558,7 @@ static void test_stale(struct publisher *publisher)
 	expect_nothing(lonely);
 	expect(tap, "{\"notice\":\"stale\",\"socket\":\"low\",\"node\":\"host\","
 		    "\"run\":1700000000000000}");
-	if (now_ms() - start < 2900 || now_ms() - start > 3500)
+	if (now_ms() - start < 2900 || now_ms() - start > 3000 + AT_ONCE_MS)
 		fail("after %" PRId64 " ms", now_ms() - start);
 	expect(lonely, "{\"notice\":\"stale\",\"socket\":\"low\"}");
 	expect_nothing(tap);

@@ -3,7 +3,6 @@ import argparse
 import signal
 import sqlite3
 import sys
-import threading
 import time
 from typing import Any, Callable, List, Optional, Set
 
@@ -54,7 +53,7 @@ class Service:
                                 position=self.position, curve_server=rules.curve_server,
                                 curve_secret=rules.curve_secret)
         self.deliverers = [Deliverer(webhook, state, log) for webhook in rules.webhooks.values()]
-        self.ending = threading.Event()
+        self.ending = False  # no Event: its lock may be held where the signal comes
         self._looked_at = 0.0
         for webhook, count in state.counts().items():
             known = webhook in rules.webhooks
@@ -67,7 +66,7 @@ class Service:
         for deliverer in self.deliverers:
             deliverer.start()
         handled, began = 0, time.monotonic()
-        while not self.ending.is_set():
+        while not self.ending:
             if not all(deliverer.is_alive() for deliverer in self.deliverers):
                 raise RuntimeError("a deliverer ended")
             item = self.stream.next(0)
@@ -119,8 +118,9 @@ class Service:
                 if str(error) != failure:
                     failure = str(error)
                     log(f"{self.state.path}: {failure}; tried again until it can be written, nothing is lost meanwhile")
-                if self.ending.wait(1):
+                if self.ending:
                     return
+                time.sleep(1)
         if failure:
             log(f"{self.state.path}: written again")
 
@@ -154,8 +154,11 @@ def serve(rules: Rules, options: argparse.Namespace) -> int:
         log(f"{path}: {text}")
         return 1
     service = Service(rules, state, options.address, options.since)
+
+    def end(*_: Any) -> None:
+        service.ending = True
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: service.ending.set())
+        signal.signal(number, end)
     service.run()
     return 0
 

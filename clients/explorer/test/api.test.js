@@ -123,10 +123,11 @@ scene("garbage, floods and giants end their own connection only", async ({ serve
   giant.ask("x".repeat(5000));
   await giant.closed;
   const flood = await Listener.open(server);
+  const begin = performance.now();
   for (let i = 0; i < 1000; i++) flood.ask('{"op":"search","text":"abcd"}');
   const [code] = await flood.closed;
   assert.equal(code, 1008);
-  assert.ok(flood.of("answer").length <= 70);
+  assert.ok(flood.of("answer").length <= 70 + (performance.now() - begin) / 50); // it may ask 20 times a second
   const handshake = "GET /api HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Version: 13\r\n\r\n";
   for (const tail of ["\xff\xff\xff\xff\xff\xff\xff\xff", "\x81\x05hello", "\x81\xff\x7f\xff\xff\xff\xff\xff\xff\xff", "\x0f".repeat(100), "GET / HTTP/1.1\r\n\r\n"])
     await server.raw(Buffer.from(handshake + tail, "latin1"));
@@ -281,7 +282,7 @@ test("the command line", () => {
   assert.deepEqual(readOptions(["--rpc-cookie", "c"]).rpc, { url: "http://127.0.0.1:8332", cookie: "c" });
   const path = fileURLToPath(new URL("../server.js", import.meta.url));
   for (const [args, code] of [["--help", 0], ["--nonsense", 2], ["--address nowhere", 2], ["--since soon", 2], ["--listen 192.0.2.1:1", 1]]) {
-    const done = spawnSync("node", [path, ...args.split(" ")], { encoding: "utf8", timeout: 20_000 });
+    const done = spawnSync("node", [path, ...args.split(" ")], { encoding: "utf8", timeout: 80_000 });
     assert.equal(done.status, code, `${args}: ${done.stderr}`);
     assert.equal(done.stderr.split("\n").length - 1, code ? 1 : 0, done.stderr);
   }

@@ -61,10 +61,13 @@ export class Server {
   /** The answer's head and body to bytes as they are: no library tidies them up. */
   async raw(text) {
     const socket = connect(this.port, "127.0.0.1");
-    let answer = "";
-    socket.on("data", (data) => (answer += data.toString("latin1"))).on("error", () => {});
+    let [answer, over] = ["", false];
+    const end = () => (over = true);
+    socket.on("data", (data) => (answer += data.toString("latin1"))).on("error", () => {}).on("close", end).on("end", end);
     socket.write(text);
-    await Promise.race([once(socket, "close"), once(socket, "end"), new Promise((resolve) => setTimeout(resolve, 300))]);
+    const begin = performance.now();
+    // What is an upgrade stays open, and has answered with its head.
+    await until(() => over || (answer.includes("\r\n\r\n") && performance.now() - begin > 300), "an answer");
     socket.destroy();
     return answer;
   }

@@ -41,7 +41,7 @@ async function freePort() {
   }
 }
 
-export async function until(condition, seconds = 20) {
+export async function until(condition, seconds = 80) {
   for (const end = performance.now() + 1000 * seconds; ; await sleep(10)) {
     const value = await condition();
     if (value) return value;

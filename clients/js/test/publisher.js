@@ -122,7 +122,7 @@ export class Publisher {
 }
 
 /** The next items, as short texts. */
-export async function words(tap, count, timeout = 5000) {
+export async function words(tap, count, timeout = 20_000) {
   const got = [];
   while (got.length < count) {
     const item = await tap.next(timeout);

@@ -8,7 +8,7 @@ import { test } from "node:test";
 
 import { Publisher, txid } from "./publisher.js";
 
-test("the example", { timeout: 30_000 }, async () => {
+test("the example", { timeout: 240_000 }, async () => {
   const readme = readFileSync(new URL("../README.md", import.meta.url), "utf8");
   const [, example] = /```js\n([^`]*position[^]*?)```/.exec(readme);
   assert.equal(example.trimEnd().split("\n").length, 8);
