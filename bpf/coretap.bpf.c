@@ -66,6 +66,7 @@ const volatile bool have_tai = false;
 const volatile bool have_rules = false;	   /* of message types */
 const volatile bool have_payloads = false; /* wanted at all */
 const volatile bool have_dynptr = false;   /* records of any size, Linux 5.19 */
+const volatile bool never = false;
 
 /* Mapped by the bridge. */
 struct shared shared = {};
@@ -238,6 +239,7 @@ static __always_inline void count_lost(const struct site *site)
 	__sync_fetch_and_add(&shared.ring_lost[site->ring & 1], 1);
 }
 
+/* Before it is: the bridge counts those that it leaves out, and must not be ahead. */
 static __always_inline void count_submitted(const struct site *site, bool faulty, bool cut)
 {
 	struct probe_counters *counters = &shared.counters[site->probe % MAX_PROBES];
@@ -282,8 +284,8 @@ static __always_inline int record_make(const struct site *site, __u32 key, const
 	fields_fill(record, site, registers, size, may_sleep);
 	faulty = record->missing;
 	cut = record->cut;
-	bpf_ringbuf_submit(record, 0);
 	count_submitted(site, faulty, cut);
+	bpf_ringbuf_submit(record, 0);
 	return 0;
 }
 
@@ -367,8 +369,8 @@ static __always_inline int payload_make(const struct site *site, __u32 key, cons
 		record->missing |= 1U << ((site->payload_arg - 1) & 31);
 	faulty = record->missing;
 	cut = (record->cut & ~RECORD_PAYLOAD) || !whole;
-	bpf_ringbuf_submit_dynptr(&ring, 0);
 	count_submitted(site, faulty, cut);
+	bpf_ringbuf_submit_dynptr(&ring, 0);
 	return 0;
 }
 
@@ -405,8 +407,8 @@ static __always_inline int payload_make_class(const struct site *site, __u32 key
 		record->missing |= 1U << ((site->payload_arg - 1) & 31);
 	faulty = record->missing;
 	cut = (record->cut & ~RECORD_PAYLOAD) || !whole;
-	bpf_ringbuf_submit(record, 0);
 	count_submitted(site, faulty, cut);
+	bpf_ringbuf_submit(record, 0);
 	return 0;
 }
 
@@ -422,7 +424,8 @@ static __always_inline int payload_capture(const struct site *site, __u32 key,
 		return 0;
 	/* The argument before a payload is its size. */
 	readable = operand_read(&site->args[argument].operand, registers, may_sleep, &from) &&
-		   operand_read(&site->args[argument - 1].operand, registers, may_sleep, &total);
+		   operand_read(&site->args[argument - 1].operand, registers, may_sleep, &total) &&
+		   !(total >> 63); /* less than nothing: what stands there is not the payload */
 	if (limit > MAX_PAYLOAD)
 		limit = MAX_PAYLOAD;
 	whole = total <= limit;
@@ -468,11 +471,23 @@ static __always_inline bool is_open(void)
 	       (!only || only == (__u32)(bpf_get_current_pid_tgid() >> 32));
 }
 
+/* From 6.13 on the kernel gives a program of more than 64 bytes of stack one for each processor,
+ * not for each thread. A uprobe may be preempted, and a sleepable one waits for pages: whoever
+ * fires on that processor meanwhile would overwrite what it stands on, and a record that is never
+ * submitted holds up all that follow. Programs that contain a tail call are given the thread's
+ * stack; this one is never made, and the verifier drops it. */
+static __always_inline void stack_of_thread(void *ctx)
+{
+	if (never)
+		bpf_tail_call(ctx, 0, 0);
+}
+
 static __always_inline int capture(void *ctx, bool may_sleep)
 {
 	__u32 key = bpf_get_attach_cookie(ctx);
 	__u64 registers[N_REGISTERS];
 
+	stack_of_thread(ctx);
 	if (!is_open())
 		return 0;
 
@@ -539,6 +554,7 @@ int function_entry(struct pt_regs *ctx)
 	const struct site *site;
 	struct call call = {};
 
+	stack_of_thread(ctx);
 	if (!is_open())
 		return 0;
 #pragma unroll
@@ -568,6 +584,7 @@ int function_return(struct pt_regs *ctx)
 	__u64 registers[N_REGISTERS] = {};
 	const struct site *site;
 
+	stack_of_thread(ctx);
 	/* Entered before the gate opened. */
 	if (!call)
 		return 0;

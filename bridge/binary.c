@@ -37,6 +37,9 @@ static int binary_guard(struct binary *b)
 	for (int tries = 0; tries < 20; tries++) {
 		if (!fcntl(b->fd, F_SETLEASE, F_RDLCK)) {
 			b->leased = true;
+			/* Whoever wrote it is done: what was told of that is no news of what is
+			 * read from here on. */
+			binary_changed(b);
 			return 0;
 		}
 		if (errno != EAGAIN)
@@ -75,11 +78,8 @@ int binary_open(struct binary *b, const char *path, const char *attach)
 	};
 	if (S_ISREG(st.st_mode)) {
 		err = binary_guard(b);
-		if (err) {
-			log_error("%s: somebody is writing it: try again when the writer is done",
-				  path);
+		if (err)
 			goto out;
-		}
 	}
 	err = probes_read(b->fd, path, &b->probes, error, sizeof(error));
 	if (err) {

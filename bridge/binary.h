@@ -34,7 +34,7 @@ struct binary {
 };
 
 /* Opens attach, takes the guard, then reads the notes. path is for people. Sets up nothing else.
- * Returns 0 or -errno, said in the log; -ETXTBSY: somebody is writing it just now. */
+ * Returns 0 or -errno, said in the log; -ETXTBSY, not said: somebody is writing it just now. */
 int binary_open(struct binary *binary, const char *path, const char *attach);
 void binary_close(struct binary *binary);
 

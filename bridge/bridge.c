@@ -41,6 +41,9 @@
 
 #define STATUS_PERIOD_NS 1000000000ULL
 
+/* With a record that is being written and does not get done. */
+#define PATIENCE_NS 500000000ULL
+
 /* Subscribers that reconnect need this long after the bind; meanwhile the rings hold. */
 #define SETTLE_NS 250000000ULL
 
@@ -516,6 +519,9 @@ int bridge_open(struct bridge *b, const struct options *options)
 	if (code)
 		return code == -EPERM ? EXIT_PRIVILEGE : EXIT_NO_NODE;
 	err = binary_open(&b->binaries[0], b->node.path, b->node.attach);
+	if (err == -ETXTBSY)
+		log_error("%s: somebody is writing it: try again when the writer is done",
+			  b->node.path);
 	if (err)
 		return binary_code(err);
 	code = catalogue_bind(b);
@@ -669,9 +675,10 @@ static bool bridge_turn(struct bridge *b, bool *idle)
 	return n >= RECORDS_PER_TURN;
 }
 
-void bridge_drain(struct bridge *b)
+bool bridge_drain(struct bridge *b)
 {
-	unsigned long until[N_SOCKETS];
+	uint64_t since = clock_ns(CLOCK_MONOTONIC);
+	unsigned long until[N_SOCKETS], before = 0;
 	bool idle;
 
 	for (enum socket_id id = 0; id < N_SOCKETS; id++)
@@ -679,10 +686,18 @@ void bridge_drain(struct bridge *b)
 	/* At least once: what is still open goes out too. */
 	while (true) {
 		bool more = bridge_turn(b, &idle);
+		unsigned long at = b->rings[SOCKET_LOW].position + b->rings[SOCKET_HIGH].position;
 
 		if (b->rings[SOCKET_LOW].position >= until[SOCKET_LOW] &&
 		    b->rings[SOCKET_HIGH].position >= until[SOCKET_HIGH])
-			return;
+			return true;
+		/* A thread of the node that waits for its memory holds a record up, and what is
+		 * behind it, but not the rest of us. */
+		if (at != before)
+			since = clock_ns(CLOCK_MONOTONIC);
+		else if (clock_ns(CLOCK_MONOTONIC) - since > PATIENCE_NS)
+			return false;
+		before = at;
 		if (!more)
 			nanosleep(&(struct timespec){ .tv_nsec = NAP_NS }, NULL);
 	}
@@ -696,7 +711,9 @@ static void losses_tell(struct bridge *b)
 
 	if (!losses_read(b, lost, &low_lost))
 		return;
-	bridge_drain(b);
+	/* What cannot be drained now: it is told later. */
+	if (!bridge_drain(b))
+		return;
 	losses_publish(b, lost, low_lost);
 	deliver(b);
 }

@@ -86,8 +86,9 @@ const char *bridge_topic(const void *arg, unsigned int topic);
  * any other negative one is an error. */
 int bridge_watch(struct bridge *bridge, int fd);
 
-/* Reads and delivers everything that was submitted before the call; nothing is left open. */
-void bridge_drain(struct bridge *bridge);
+/* Reads and delivers everything that was submitted before the call; nothing is left open. False: a
+ * record is being written and does not get done. */
+bool bridge_drain(struct bridge *bridge);
 
 /* ---- follow.c ---- */
 

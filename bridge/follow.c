@@ -103,8 +103,6 @@ static void watch_names(struct bridge *b)
 	char real[PATH_MAX];
 	struct stat st;
 
-	if (b->names >= 0)
-		return;
 	if (stat(b->node.path, &st)) {
 		if (errno != ENOENT)
 			names_unwatched(b->node.path);
@@ -112,11 +110,13 @@ static void watch_names(struct bridge *b)
 	}
 	if (!b->options->binary && (st.st_dev != identity->dev || st.st_ino != identity->ino))
 		return;
-	b->names = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
+	if (b->names < 0)
+		b->names = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
 	if (b->names < 0) {
 		names_unwatched(b->node.path);
 		return;
 	}
+	/* Each time: the name, or what it leads to, may stand in another directory by now. */
 	watch_directory(b, b->node.path);
 	if (realpath(b->node.path, real))
 		watch_directory(b, real);
@@ -188,8 +188,12 @@ static void take(struct bridge *b)
 	unsigned int group = b->current, free_group;
 	struct binary fresh;
 	bool runs, back;
+	int err;
 
-	if (binary_open(&fresh, b->node.path, b->node.attach))
+	err = binary_open(&fresh, b->node.path, b->node.attach);
+	if (err == -ETXTBSY)
+		log_info("%s: is being written: attached when the writer is done", b->node.path);
+	if (err)
 		return;
 	/* The node's own binary keeps its place, also that of one whose start is in the ring by
 	 * now: reading a large file takes a while. */
@@ -333,10 +337,13 @@ void follow_tick(struct bridge *b)
 	/* The attached file again, under whatever name; else (or limited to a process that is gone)
 	 * it must be attached first. */
 	if (process->dev == identity->dev && process->ino == identity->ino && !b->node.fixed &&
-	    tracer_attached(b->tracer, b->current))
+	    tracer_attached(b->tracer, b->current)) {
 		memcpy(b->node.path, path, sizeof(path));
-	else
+	} else {
+		/* It runs neither of those that are attached: the new one comes in their place. */
+		b->node.group = !b->current;
 		take(b);
+	}
 	/* What was in the rings may have brought another one. */
 	if (!b->node.process.pid || b->node.told)
 		return;

@@ -671,7 +671,7 @@ static bool demangle(const char *symbol, char *out, size_t size)
 
 			name = last ? last + 1 : out;
 			len = strlen(name);
-			if (*symbol == 'D')
+			if (*symbol == 'D' || !symbol[1])
 				return false;
 			symbol += 2;
 		} else {

@@ -5,12 +5,6 @@
 #include "log.h"
 #include "publisher.h"
 
-/* The kernel counts a record after it is in the ring: it may be read, and taken off, before. */
-static uint64_t without(uint64_t count, uint64_t skipped)
-{
-	return count > skipped ? count - skipped : 0;
-}
-
 size_t status_topics(const struct bridge *b, enum socket_id id, struct topic_status *out)
 {
 	const struct shared *shared = tracer_shared(b->tracer);
@@ -25,8 +19,8 @@ size_t status_topics(const struct bridge *b, enum socket_id id, struct topic_sta
 		out[n++] = (struct topic_status){
 			.topic = tp->event->topic,
 			.head = head,
-			.fired = without(shared->counters[i].fired, b->skipped[i]),
-			.submitted = without(shared->counters[i].submitted, b->skipped[i]),
+			.fired = shared->counters[i].fired - b->skipped[i],
+			.submitted = shared->counters[i].submitted - b->skipped[i],
 			.lost = shared->counters[i].lost,
 			.faults = shared->counters[i].faults,
 			.truncated = shared->counters[i].truncated,

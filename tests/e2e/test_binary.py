@@ -237,6 +237,43 @@ class Binary(TestCase):
             self.traced_right(sub)
             self.check_stream(sub)
 
+    def test_new_file_written_under_the_name(self):
+        """As install does it: the name is there before the content. It is attached once, when it is whole, and
+        nobody is told off."""
+        with open(self.two, "rb") as file:
+            content = file.read()
+        with Bridge(binary=self.path) as bridge, Subscriber(bridge) as sub:
+            sub.wait_status()
+            for k, pause in enumerate((0, 0.005, 0.005, 0.1, 0.1), 1):
+                os.unlink(self.path)
+                fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o755)
+                os.write(fd, content[:1000])
+                time.sleep(pause)
+                os.write(fd, content[1000:])
+                os.close(fd)
+                wait_until(lambda: bridge.log().count(": attached\n") == k, 5, "attached again")
+                time.sleep(0.3)
+                self.assertEqual(bridge.log().count(": attached\n"), k)
+            self.assertNotIn("written in place", bridge.log())
+            self.assertNotIn("error", bridge.log())
+            self.traced_right(sub)
+            self.check_stream(sub)
+
+    def test_renamed_over_by_one_without_tracepoints(self):
+        """Of the node that still runs everything goes on, what derives from its events too."""
+        with Bridge(binary=self.path) as bridge, Subscriber(bridge) as sub:
+            sub.wait_status()
+            with FakeNode("blocks", 8, 50, "--rate", 400, "--wait", binary=self.path) as node:
+                wait_until(lambda: sub.of("block.evictions"), what="a list")
+                shutil.copy("/bin/true", self.path + ".new")
+                os.rename(self.path + ".new", self.path)
+                wait_until(lambda: "has none of the tracepoints" in bridge.log(), 5, "a line about it")
+                fired = node.finish()
+            sub.wait_ledger(fired)
+            wait_until(lambda: sub.of("node.exited"), 5, "node.exited")
+            self.assertEqual([e["complete"] for e in sub.of("block.evictions") if e["final"]], [True] * 8)
+            self.check_stream(sub)
+
     def test_content_without_tracepoints(self):
         """Told, and survived; what has them again is traced again."""
         with Bridge(binary=self.path) as bridge, Subscriber(bridge) as sub:

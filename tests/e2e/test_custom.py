@@ -101,6 +101,67 @@ int main(int argc, char **argv)
 }
 """
 
+PARCEL = r"""
+#include <stdlib.h>
+#include <string.h>
+#include <sys/sdt.h>
+
+int main(int argc, char **argv)
+{
+	char *data = malloc(100000);
+
+	memset(data, 'x', 100000);
+	for (int i = 1; i < argc; i++)
+		STAP_PROBE2(parcel, sent, atoi(argv[i]), data);
+	return 0;
+}
+"""
+
+STUCK = r"""
+#include <fcntl.h>
+#include <linux/userfaultfd.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/sdt.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+static char *page;
+
+static void *fire(void *arg)
+{
+	STAP_PROBE1(stuck, text, page);
+	return arg;
+}
+
+int main(int argc, char **argv)
+{
+	int fd = (int)syscall(SYS_userfaultfd, O_CLOEXEC);
+	struct uffdio_api api = { .api = UFFD_API };
+	struct uffdio_register range = { .mode = UFFDIO_REGISTER_MODE_MISSING };
+	struct uffdio_zeropage zero;
+	pthread_t thread;
+
+	if (fd < 0 || ioctl(fd, UFFDIO_API, &api))
+		return 77;
+	page = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	range.range = (struct uffdio_range){ (unsigned long)page, 4096 };
+	if (ioctl(fd, UFFDIO_REGISTER, &range) || pthread_create(&thread, NULL, fire, NULL))
+		return 1;
+	sleep(1);
+	for (int i = argc > 1 ? atoi(argv[1]) : 0; i; i--)
+		STAP_PROBE1(stuck, text, "x");
+	puts("fired");
+	fflush(stdout);
+	getchar();
+	zero = (struct uffdio_zeropage){ .range = range.range };
+	return ioctl(fd, UFFDIO_ZEROPAGE, &zero) || pthread_join(thread, NULL);
+}
+"""
+
 KETTLE_YAML = """
 tracepoints:
   - tracepoint: kettle:boiled
@@ -647,6 +708,52 @@ tracepoints:
                     self.assertEqual(event["data"], data[:1000])
                     self.assertEqual(event.get("truncated"), True if size > 1000 else None)
                     self.assertEqual((event["size"], event["msg_type"]), (size, "tx"))
+
+    def test_payload_of_no_size(self):
+        """A size below 0 is none: what stands where the payload would be is no business of anyone."""
+        parcel = compile_text(self.directory, PARCEL, "parcel")
+        for kind, size in (("uint", None), ("int", -1)):
+            path = declare(self.directory, f"""
+tracepoints:
+  - tracepoint: parcel:sent
+    fields:
+      - {{name: size, type: {kind}}}
+      - {{name: data, type: payload, max: 1000}}
+""")
+            for args in ((), ("--without", "dynptr")):
+                with self.subTest((kind, args)), Bridge("--tracepoints", path, *args, binary=parcel) as bridge, \
+                        Subscriber(bridge) as sub:
+                    sub.wait_status()
+                    subprocess.run([parcel, "3", "-1", "0", "2000"], check=True, timeout=20)
+                    sub.wait_count("parcel.sent", 4)
+                    self.assertEqual([(e["size"], e["data"]) for e in sub.of("parcel.sent")],
+                                     [(3, b"xxx"), (size, None), (0, b""), (2000, b"x" * 1000)])
+                    wait_until(lambda: sub.status("low")["counters"]["parcel.sent"]["faults"] == 1, 3, "told")
+
+    def test_a_page_that_does_not_come(self):
+        """A thread of the node waits for its memory within the program, and the ring fills up behind its
+        record: coretapd goes on, tells the loss once it can, and the event when the page has come. The program
+        has kept its stack, though others ran it meanwhile."""
+        stuck = compile_text(self.directory, STUCK, "stuck")
+        path = declare(self.directory, """
+tracepoints:
+  - tracepoint: stuck:text
+    fields:
+      - {name: text, type: text}
+""")
+        with Bridge("--tracepoints", path, "--ring-low", "1M", binary=stuck) as bridge, Subscriber(bridge) as sub, \
+                subprocess.Popen([stuck, "100000"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as node:
+            if node.stdout.readline() != b"fired\n":
+                self.skipTest("no userfaultfd here")
+            told = len(sub.statuses)
+            wait_until(lambda: len(sub.statuses) >= told + 6, 20, "statuses")
+            node.communicate(b"\n", timeout=80)
+            self.assertEqual(node.returncode, 0)
+            wait_until(lambda: sub.of("node.exited"), 10, "node.exited")
+            self.assertEqual(sub.count["stuck.text"] + sub.lost["stuck.text"], 100_001)
+            self.assertGreater(sub.lost["stuck.text"], 0)
+            self.assertEqual(collections.Counter(e["text"] for e in sub.of("stuck.text"))[""], 1)
+            self.check_stream(sub)
 
     # ---- resuming ----
 

@@ -82,6 +82,19 @@ def end(pid):
     os.waitpid(pid, 0)
 
 
+def links(bridge):
+    return [i for i in bridge.bpf_ids() if i[0] == "link"]
+
+
+def watched(bridge):
+    """Inodes, by inotify."""
+    found = []
+    for path in glob.glob(f"/proc/{bridge.process.pid}/fdinfo/*"):
+        with open(path) as f:
+            found += [int(line.split("ino:")[1].split()[0], 16) for line in f if line.startswith("inotify")]
+    return found
+
+
 def of_pid(sub, pid, topic="mempool.removed"):
     return [e for e in sub.of(topic) if e.pid == pid]
 
@@ -514,6 +527,7 @@ class Paths(Case):
             time.sleep(1.5)
             pids.append(self.run_one(sub, named))
             # What is now named is also watched where it lies.
+            self.assertIn(os.stat(os.path.dirname(third)).st_ino, watched(bridge))
             shutil.copy(FAKE_NODE, third + ".new")
             os.rename(third + ".new", third)
             time.sleep(1.5)

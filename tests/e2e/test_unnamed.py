@@ -8,7 +8,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 from harness import Bridge, FakeNode, Subscriber, go, main, tool, wait_until
 
 import test_following
-from test_following import of_pid
+from test_following import links, of_pid
 
 
 class Unnamed(test_following.Container):
@@ -50,11 +50,13 @@ class Unnamed(test_following.Container):
             self.alone()
             with Bridge(binary=None) as bridge, Subscriber(bridge) as sub:
                 sub.wait_status()
+                alone = len(links(bridge))
                 node.go()
                 sub.wait_count("mempool.removed", 300)
                 node.kill()
                 with FakeNode("burst", 300, "--wait", "--hold", binary=new) as late:
                     sub.wait_count("mempool.removed", 600)
+                    self.assertEqual(len(links(bridge)), alone, "the old file is still attached")
                     late.kill()
                 wait_until(lambda: len(sub.of("node.exited")) == 2, 5, "node.exited")
                 self.check_lives(sub, node.pid, late.pid)

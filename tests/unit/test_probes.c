@@ -703,6 +703,43 @@ static void check_core(const char *expected, const struct probe_site *sites, siz
 		SITE("validation", "block_connected", "8@%rax", 0)
 #define SEVEN "8@%r13 -4@%eax -8@40(%rbx) 8@64(%rbx) 8@%rdx -4@168(%rsp) -8@160(%rsp)"
 
+/* A mangled name that breaks off stands where the file's symbols end: nothing behind it is read,
+ * which the sanitizer would tell. */
+static void test_name_that_breaks_off(void)
+{
+	static const char name[] = "_ZN1aC";
+	size_t len;
+	unsigned char *bytes = load_file("pie", &len);
+	const Elf64_Ehdr *header = (const Elf64_Ehdr *)bytes;
+	const Elf64_Shdr *sections = (const Elf64_Shdr *)(bytes + header->e_shoff);
+	int fd = memfd_create("probes", MFD_CLOEXEC);
+	struct probe_function function;
+	struct probes probes;
+	char error[256];
+
+	for (size_t i = 0; i < header->e_shnum; i++) {
+		const Elf64_Shdr *names = &sections[sections[i].sh_link];
+		Elf64_Sym *symbols = (Elf64_Sym *)(bytes + sections[i].sh_offset);
+
+		if (sections[i].sh_type != SHT_SYMTAB)
+			continue;
+		memcpy(bytes + names->sh_offset + names->sh_size - sizeof(name), name,
+		       sizeof(name));
+		for (size_t k = 0; k < sections[i].sh_size / sizeof(*symbols); k++)
+			if (ELF64_ST_TYPE(symbols[k].st_info) == STT_FUNC)
+				symbols[k].st_name = (Elf64_Word)(names->sh_size - sizeof(name));
+	}
+	if (fd < 0 || write(fd, bytes, len) != (ssize_t)len)
+		abort();
+	check(!probes_read(fd, "memfd", &probes, error, sizeof(error)), "breaks off: %s", error);
+	check(probes_function(&probes, fd, "memfd", "a::a", NULL, &function, error,
+			      sizeof(error)) == -ENOENT,
+	      "breaks off: \"%s\"", error);
+	probes_free(&probes);
+	close(fd);
+	free(bytes);
+}
+
 static void test_core(void)
 {
 	static const struct probe_site v23[] = { OLD };
@@ -774,6 +811,7 @@ int main(void)
 	test_truncated("stripped");
 	test_damaged("odd");
 	test_damaged("stripped");
+	test_name_that_breaks_off();
 
 	snprintf(command, sizeof(command), "rm -rf %s", directory);
 	if (failures)
