@@ -471,11 +471,11 @@ static __always_inline bool is_open(void)
 	       (!only || only == (__u32)(bpf_get_current_pid_tgid() >> 32));
 }
 
-/* From 6.13 on the kernel gives a program of more than 64 bytes of stack one for each processor,
- * not for each thread. A uprobe may be preempted, and a sleepable one waits for pages: whoever
- * fires on that processor meanwhile would overwrite what it stands on, and a record that is never
- * submitted holds up all that follow. Programs that contain a tail call are given the thread's
- * stack; this one is never made, and the verifier drops it. */
+/* From 6.13 on (aarch64: 6.17) the kernel gives a program of 64 bytes of stack or more one for each
+ * processor, not for each thread. A uprobe may be preempted, and a sleepable one waits for pages:
+ * whoever fires on that processor meanwhile would overwrite what it stands on, and a record that is
+ * never submitted holds up all that follow. Programs that contain a tail call are given the
+ * thread's stack; this one is never made, and the verifier drops it. */
 static __always_inline void stack_of_thread(void *ctx)
 {
 	if (never)

@@ -686,18 +686,20 @@ bool bridge_drain(struct bridge *b)
 	/* At least once: what is still open goes out too. */
 	while (true) {
 		bool more = bridge_turn(b, &idle);
-		unsigned long at = b->rings[SOCKET_LOW].position + b->rings[SOCKET_HIGH].position;
+		unsigned long left = 0;
 
-		if (b->rings[SOCKET_LOW].position >= until[SOCKET_LOW] &&
-		    b->rings[SOCKET_HIGH].position >= until[SOCKET_HIGH])
+		for (enum socket_id id = 0; id < N_SOCKETS; id++)
+			if (b->rings[id].position < until[id])
+				left += until[id] - b->rings[id].position;
+		if (!left)
 			return true;
 		/* A thread of the node that waits for its memory holds a record up, and what is
-		 * behind it, but not the rest of us. */
-		if (at != before)
+		 * behind it, but not the rest of us. Nor does what comes in the other ring. */
+		if (left != before)
 			since = clock_ns(CLOCK_MONOTONIC);
 		else if (clock_ns(CLOCK_MONOTONIC) - since > PATIENCE_NS)
 			return false;
-		before = at;
+		before = left;
 		if (!more)
 			nanosleep(&(struct timespec){ .tv_nsec = NAP_NS }, NULL);
 	}

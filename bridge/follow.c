@@ -274,6 +274,8 @@ static void names_check(struct bridge *b)
 	    tracer_attached(b->tracer, b->current))
 		return;
 	attach_by_path(b);
+	/* Before it is looked at: one that is still being written is looked at again after that. */
+	watch_names(b);
 	take(b);
 }
 

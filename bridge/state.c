@@ -186,6 +186,9 @@ static bool state_matches(const struct bridge *b, const struct saved_state *s)
 	state_identify(b, &mine);
 	if (s->version != mine.version || s->size != mine.size)
 		why = "another version of coretapd made the journal";
+	/* The user that coretapd becomes may write it, and this is still root. */
+	else if (s->group >= MAX_GROUPS || s->n_ignored > NODE_MAX_IGNORED)
+		why = "the journal is damaged";
 	else if (memcmp(&s->tracer, &mine.tracer, sizeof(mine.tracer)))
 		why = "the journal belongs to other rings or another version of the program";
 	else if (memcmp(&s->binary, &mine.binary, sizeof(mine.binary)))

@@ -137,19 +137,28 @@ static void *fire(void *arg)
 	return arg;
 }
 
+static void *tick(void *arg)
+{
+	for (;; usleep(1000))
+		STAP_PROBE1(stuck, tick, 1);
+	return arg;
+}
+
 int main(int argc, char **argv)
 {
 	int fd = (int)syscall(SYS_userfaultfd, O_CLOEXEC);
 	struct uffdio_api api = { .api = UFFD_API };
 	struct uffdio_register range = { .mode = UFFDIO_REGISTER_MODE_MISSING };
 	struct uffdio_zeropage zero;
-	pthread_t thread;
+	pthread_t thread, other;
 
 	if (fd < 0 || ioctl(fd, UFFDIO_API, &api))
 		return 77;
+	STAP_PROBE1(stuck, text, "x");
 	page = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	range.range = (struct uffdio_range){ (unsigned long)page, 4096 };
-	if (ioctl(fd, UFFDIO_REGISTER, &range) || pthread_create(&thread, NULL, fire, NULL))
+	if (ioctl(fd, UFFDIO_REGISTER, &range) || pthread_create(&thread, NULL, fire, NULL) ||
+	    pthread_create(&other, NULL, tick, NULL))
 		return 1;
 	sleep(1);
 	for (int i = argc > 1 ? atoi(argv[1]) : 0; i; i--)
@@ -732,14 +741,18 @@ tracepoints:
 
     def test_a_page_that_does_not_come(self):
         """A thread of the node waits for its memory within the program, and the ring fills up behind its
-        record: coretapd goes on, tells the loss once it can, and the event when the page has come. The program
-        has kept its stack, though others ran it meanwhile."""
+        record: coretapd goes on, whatever comes in the other ring, tells the loss once it can, and the event when
+        the page has come. The program has kept its stack, though others ran it meanwhile."""
         stuck = compile_text(self.directory, STUCK, "stuck")
         path = declare(self.directory, """
 tracepoints:
   - tracepoint: stuck:text
     fields:
       - {name: text, type: text}
+  - tracepoint: stuck:tick
+    socket: high
+    fields:
+      - {name: number, type: int}
 """)
         with Bridge("--tracepoints", path, "--ring-low", "1M", binary=stuck) as bridge, Subscriber(bridge) as sub, \
                 subprocess.Popen([stuck, "100000"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as node:
@@ -750,7 +763,7 @@ tracepoints:
             node.communicate(b"\n", timeout=80)
             self.assertEqual(node.returncode, 0)
             wait_until(lambda: sub.of("node.exited"), 10, "node.exited")
-            self.assertEqual(sub.count["stuck.text"] + sub.lost["stuck.text"], 100_001)
+            self.assertEqual(sub.count["stuck.text"] + sub.lost["stuck.text"], 100_002)
             self.assertGreater(sub.lost["stuck.text"], 0)
             self.assertEqual(collections.Counter(e["text"] for e in sub.of("stuck.text"))[""], 1)
             self.check_stream(sub)

@@ -495,14 +495,17 @@ class Paths(Case):
             self.check_lives(sub, *pids)
             self.assertEqual({e["binary"] for e in sub.of("node.started")}, {binary})
 
+    def link(self, name, target):
+        os.symlink(target, self.path("new"))
+        os.rename(self.path("new"), self.path(name))
+
     def switched(self, link, starts, *, running):
         """The operator's path leads elsewhere from now on."""
         first, second, third = (self.binary(v, "bin", "node") for v in ("29", "30", "31"))
         pids = []
 
         def switch(version):
-            os.symlink(starts.format(version), self.path("new"))
-            os.rename(self.path("new"), self.path(link))
+            self.link(link, starts.format(version))
         switch("29")
         named = self.path(link, "bin", "node") if link == "current" else self.path(link)
         old = FakeNode("burst", 1000, "--rate", 1000, "--wait-signal", "--hold", binary=named) \
@@ -547,6 +550,24 @@ class Paths(Case):
 
     def test_symlink_to_the_directory_of_a_running_node(self):
         self.switched("current", "{}", running=True)
+
+    def test_symlink_to_what_is_still_written(self):
+        """In a directory where nobody looked before: attached when the writer is done, as the log says."""
+        self.binary("29", "bin", "node")
+        second = self.binary("30", "bin", "node")
+        for link, starts, rest in (("node", "{}/bin/node", ()), ("current", "{}", ("bin", "node"))):
+            self.link(link, starts.format("29"))
+            named = self.path(link, *rest)
+            with self.subTest(link), Bridge(binary=named) as bridge, Subscriber(bridge) as sub:
+                sub.wait_status()
+                pids = [self.run_one(sub, named)]
+                with open(second, "ab"):
+                    self.link(link, starts.format("30"))
+                    wait_until(lambda: "is being written: attached when" in bridge.log(), 5, "a line about it")
+                    time.sleep(1.5)
+                wait_until(lambda: ": attached\n" in bridge.log(), 5, "attached")
+                pids.append(self.run_one(sub, named))
+                self.check_lives(sub, *pids)
 
     def test_rolled_back_while_it_runs(self):
         """The name leads to a new file and back to the one that runs: attached twice, everything would
