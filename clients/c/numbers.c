@@ -33,13 +33,17 @@ void numbers_free(struct numbers *numbers)
 
 struct node *numbers_node(struct numbers *numbers, const char *label, size_t length, int *err)
 {
-	struct node *node;
+	struct node **link = &numbers->nodes, **unheard = NULL, *node;
 
 	*err = 0;
-	for (node = numbers->nodes; node; node = node->after)
+	for (; *link; link = &(*link)->after) {
+		node = *link;
 		if (node->length == length && !memcmp(node->label, label, length))
 			return node;
-	if (numbers->n_nodes == MAX_NODES)
+		if (!node->heard && !unheard)
+			unheard = link;
+	}
+	if (numbers->n_nodes == MAX_NODES && !unheard)
 		return NULL;
 	node = calloc(1, sizeof(*node));
 	if (!node) {
@@ -48,9 +52,16 @@ struct node *numbers_node(struct numbers *numbers, const char *label, size_t len
 	}
 	memcpy(node->label, label, length);
 	node->length = length;
-	node->after = numbers->nodes;
-	numbers->nodes = node;
-	numbers->n_nodes++;
+	*link = node;
+	if (numbers->n_nodes == MAX_NODES) {
+		struct node *old = *unheard;
+
+		*unheard = old->after;
+		numbers_clear(old);
+		free(old);
+	} else {
+		numbers->n_nodes++;
+	}
 	return node;
 }
 

@@ -26,6 +26,7 @@ struct node {
 	uint64_t sure;	       /* position up to which everything wanted was taken for sure */
 	bool fresh;	       /* the run is known from its beginning: topics start with 1 */
 	bool settled;	       /* of topics not known yet nothing was taken beyond `sure` */
+	bool heard;	       /* else it comes from a saved position only */
 	uint64_t told_old_run; /* OLD_RUN was told for this one */
 	struct topic *topics;
 	unsigned int n_topics;
@@ -41,7 +42,8 @@ struct numbers {
 
 void numbers_free(struct numbers *numbers);
 
-/* Both find or add. NULL with 0 in *err: there are too many. */
+/* Both find or add. NULL with 0 in *err: there are too many. A node that nobody heard of since its
+ * position was saved gives its place to a new one. */
 struct node *numbers_node(struct numbers *numbers, const char *label, size_t length, int *err);
 struct topic *numbers_topic(struct node *node, const char *name, size_t length, int *err);
 

@@ -239,6 +239,7 @@ static int take_status(struct tracker *tracker, enum origin origin, const char *
 		return err;
 	}
 	tracker->node = node;
+	node->heard = true;
 	note_replay(tracker, status);
 	err = enter_run(tracker, node, origin, status->run, status->n);
 	if (!err && origin == ORIGIN_LIVE) {
@@ -363,6 +364,7 @@ int tracker_take(struct tracker *tracker, enum origin origin, const char *name, 
 		return TRACKER_FOREIGN;
 	}
 	tracker->node = node;
+	node->heard = true;
 	if (node->run && message->run > node->run)
 		tracker->replay_off = false; /* so it was in the run before */
 	err = enter_run(tracker, node, origin, message->run, message->n - 1);
@@ -647,7 +649,10 @@ static void save_silent(const struct tracker *tracker, struct node *node, struct
 	size_t n_events;
 	const struct event_desc *events = catalogue(&n_events);
 
-	for (size_t i = 0; i < n_events && node->fresh && node->n; i++) {
+	/* Where nothing else is said, position 0 says it of all. */
+	if (!node->fresh || (!node->n && !node->topics))
+		return;
+	for (size_t i = 0; i < n_events; i++) {
 		const char *name = events[i].topic;
 
 		if (events[i].socket == tracker->socket &&
@@ -704,6 +709,7 @@ int tracker_restore(struct tracker *tracker, const char *label, size_t length, u
 	node = numbers_node(&tracker->numbers, label, length, &err);
 	if (!node)
 		return err;
+	numbers_clear(node);
 	node->run = run;
 	node->n = node->sure = n;
 	/* Saved when the run had just been entered. */

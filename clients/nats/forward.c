@@ -119,7 +119,8 @@ static void drop_window(struct forward *forward)
 	forward->window = NULL;
 }
 
-/* Reads on where the stream ends. Returns 0 or a negative errno value, after saying why. */
+/* Reads on where the stream ends. Returns 0 or a negative errno value, after saying why; -ESTALE:
+ * the window is not the stream's. */
 static int begin(struct forward *forward, struct source *source)
 {
 	int err = stream_position(&forward->stream, source->label, &source->stored);
@@ -132,7 +133,7 @@ static int begin(struct forward *forward, struct source *source)
 	/* What was read while somebody else wrote does not fit together. */
 	if (!err && last > window_sent(forward->window)) {
 		position_clear(&source->stored);
-		err = -EAGAIN;
+		err = -ESTALE;
 	}
 	return err ? err : source_begin(source);
 }
@@ -207,29 +208,36 @@ static int connect_stream(struct forward *forward)
 	return err;
 }
 
-/* Whether what the stream ends with was stored out of the window. The writer alone does not tell: a
- * copy of a window that was dropped since may have arrived in this one's place. */
-static bool is_of_window(struct forward *forward)
+/* Whether what the stream ends with was stored out of the window, or a negative errno value. The
+ * writer alone does not tell: a copy of a window that was dropped since may have arrived in this
+ * one's place. */
+static int is_of_window(struct forward *forward)
 {
 	char id[WINDOW_ID];
 
-	if (forward->stream.last == window_stored(forward->window))
-		return true;
+	/* Acknowledged: the window may have let go of it, and a server have lost some of it. */
+	if (forward->stream.last <= window_stored(forward->window))
+		return 1;
 	window_id(forward->window, forward->stream.last, id);
-	return stream_ends_with(&forward->stream, id) == 1;
+	return stream_ends_with(&forward->stream, id);
 }
 
 /* Goes on with the window that was under way when the last connection ended, if the stream is as
- * this one left it. */
-static bool resume_window(struct forward *forward)
+ * this one left it; else there is none any more. Returns 0, or -EAGAIN after saying why. */
+static int resume_window(struct forward *forward)
 {
-	if (!forward->window)
-		return false;
-	if (window_holds(forward->window, forward->stream.last) &&
-	    forward->stream.max_message >= forward->max_message && is_of_window(forward))
-		return true;
-	drop_window(forward);
-	return false;
+	int is_ours = 0;
+
+	if (forward->window && window_holds(forward->window, forward->stream.last) &&
+	    forward->stream.max_message >= forward->max_message)
+		is_ours = is_of_window(forward);
+	if (is_ours < 0) {
+		say(forward, forward->stream.reason);
+		return -EAGAIN;
+	}
+	if (forward->window && !is_ours)
+		drop_window(forward);
+	return 0;
 }
 
 static int open_window(struct forward *forward)
@@ -255,7 +263,7 @@ static int open_window(struct forward *forward)
 
 		if (err) {
 			drop_window(forward);
-			return err;
+			return err == -ESTALE ? -EAGAIN : err;
 		}
 	}
 	return 0;
@@ -288,7 +296,9 @@ static int link_server(struct forward *forward)
 {
 	int err = connect_stream(forward), code;
 
-	if (!err && !resume_window(forward))
+	if (!err)
+		err = resume_window(forward);
+	if (!err && !forward->window)
 		err = open_window(forward);
 	if (err)
 		return err;
@@ -411,11 +421,14 @@ static int turn(struct forward *forward)
 		if (forward->linked && source->begin_at && now_ms() >= source->begin_at &&
 		    window_stored(forward->window) >= source->last_sent) {
 			err = begin(forward, source);
-			if (err == -EAGAIN) {
+			if (err == -EAGAIN || err == -ESTALE)
 				unlink_server(forward);
+			/* Where servers only did not answer, what is under way stays what is sent
+			 * next: a copy of it may yet arrive. */
+			if (err == -ESTALE)
 				drop_window(forward);
+			if (err == -EAGAIN || err == -ESTALE)
 				err = 0;
-			}
 		}
 		if (forward->linked && source->tap)
 			err = pump(forward, source);

@@ -135,8 +135,9 @@ static void start_draft(struct source *source, const struct coretap_event *event
 		 event->run, topic, number);
 	draft->message.subject = draft->subject;
 	draft->message.id = draft->id;
-	draft->message.mark =
-		(struct mark){ .owner = source, .socket = event->socket, .run = event->run };
+	draft->message.mark = (struct mark){
+		.owner = source, .label = source->labels, .socket = event->socket, .run = event->run
+	};
 }
 
 static void pack_text(msgpack_packer *packer, const char *key, const char *text)
@@ -366,7 +367,8 @@ void source_stored(const struct mark *mark)
 	struct source *source = mark->owner;
 	struct place *place = &source->stored.sockets[mark->socket];
 
-	if (!place_enter(place, mark->run))
+	/* Of the node that was at the address before: nothing that this one's place depends on. */
+	if (mark->label != source->labels || !place_enter(place, mark->run))
 		return;
 	if (mark->n > place->n)
 		source->doubts = 0;
@@ -446,6 +448,7 @@ static bool take_status(struct source *source, const struct coretap_event *event
 	if (other) {
 		position_clear(&source->stored);
 		memset(source->outlook, 0, sizeof(source->outlook));
+		source->labels++;
 		snprintf(source->label, sizeof(source->label), "%s", event->node);
 	}
 	if (outlook->run != event->run)

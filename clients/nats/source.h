@@ -25,6 +25,7 @@ struct outlook {
 struct source {
 	struct source_options options;
 	char label[DECODE_MAX_LABEL + 1]; /* "" = not heard yet */
+	unsigned int labels;		  /* how many there were */
 	struct coretap *watch;		  /* bridge.status only, always open */
 	struct coretap *tap;		  /* everything that is wanted, while it can be published */
 	int64_t begin_at;		  /* when tap is to be opened, 0 = not */

@@ -36,6 +36,7 @@ struct window_options {
 /* What a message moves on once it is stored. */
 struct mark {
 	void *owner;
+	unsigned int label; /* of the owner's, which may have another one when it is stored */
 	enum socket_id socket;
 	uint64_t run, n, next;
 	bool status; /* n is one of a status; else next is one of topic */

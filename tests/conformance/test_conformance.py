@@ -238,6 +238,17 @@ class Conformance(TestCase):
                 self.assertEqual(lives[1], [text for node in ("one", "two") for text in
                                             (f"gap {node} {added} 2-2", f"{node} {added} 3")])
 
+    def test_position_of_many_nodes(self):
+        """Of a node that is called otherwise each time it is started, its container's host name being another."""
+        added = "mempool.added"
+
+        def said(seq, n, *numbers):
+            return [{"send": added, "seq": seq, "n": n, "node": f"n{i}", "run": RUN + i} for i in numbers]
+        for client, lives in self.sessions((["mempool"], said(1, 1, *range(16)), 16),
+                                           (["mempool"], said(5, 9, 15, 16), 3)):
+            with self.subTest(client=client):
+                self.assertEqual(lives[1], [f"gap n15 {added} 2-4", f"n15 {added} 5", f"n16 {added} 5"])
+
     def test_position_in_a_run_whose_beginning_is_gone(self):
         """Each topic of a new run begins with 1, also for who was killed before the first status."""
         added, removed = "mempool.added", "mempool.removed"

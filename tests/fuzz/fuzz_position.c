@@ -7,7 +7,7 @@
 
 static int load(const char *path, struct json *saved)
 {
-	static char *names[] = { "" };
+	static char *names[] = { "mempool." }; /* others keep a position of their own */
 	static const struct filter filter = { names, 1 };
 	uint64_t counters[CORETAP_COUNT_REPLAYED + 1] = { 0 };
 	struct tracker *trackers[N_SOCKETS];

@@ -697,6 +697,42 @@ static void test_position_of_new_run(struct publisher *publisher)
 	unlink(path);
 }
 
+/* The same where replay is not asked, and a message of the new run is in hand: its other topics
+ * begin with 1 too. */
+static void test_position_of_silent_topics(struct publisher *publisher)
+{
+	struct coretap *tap;
+	char path[96];
+
+	begin("position of silent topics", 100);
+	snprintf(path, sizeof(path), "%s/silent", publisher->directory);
+	replaying = false;
+	tap = resume(publisher, path);
+	coretap_commit(tap);
+	connect_to(tap, publisher, LOW);
+	send_message(publisher, LOW, M(ADDED, 10, 5, 1));
+	expect_event(tap, ADDED, 5, 10);
+	send_message(publisher, LOW,
+		     (struct message){ ADDED, .run = RUN + 1, .n = 1, .seq = 1, .events = 1 });
+	expect(tap, "{\"notice\":\"new_run\",\"socket\":\"low\",\"node\":\"host\","
+		    "\"run\":1700000000000001,\"old_run\":1700000000000000}");
+	if (coretap_commit(tap))
+		fail("coretap_commit");
+	coretap_close(tap);
+
+	tap = resume(publisher, path);
+	connect_to(tap, publisher, LOW);
+	send_message(publisher, LOW,
+		     (struct message){ REMOVED, .run = RUN + 1, .n = 12, .seq = 6, .events = 1 });
+	expect(tap, "{\"notice\":\"gap\",\"socket\":\"low\",\"topic\":\"mempool.removed\","
+		    "\"node\":\"host\",\"run\":1700000000000001,\"first\":1,\"last\":5}");
+	expect_event(tap, REMOVED, 6, 12);
+	expect_nothing(tap);
+	coretap_close(tap);
+	replaying = true;
+	unlink(path);
+}
+
 /* Keeps all for replay, and sends them on the high socket but for those whose bit is set: these are
  * dropped on the way. */
 static void send_all_but(struct publisher *publisher, unsigned int dropped,
@@ -952,6 +988,7 @@ int main(void)
 	test_rogue(&publisher);
 	test_since(&publisher);
 	test_position_of_new_run(&publisher);
+	test_position_of_silent_topics(&publisher);
 	test_position_of_a_part(&publisher);
 	test_gaps_of_two_topics(&publisher);
 	test_first_of_a_topic(&publisher);

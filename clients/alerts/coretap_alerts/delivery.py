@@ -74,23 +74,22 @@ def post(webhook: Webhook, body: str) -> None:
 def _connect(host: str, port: int, end: float) -> socket.socket:
     """To the first of its addresses that takes it. A silent one leaves time to those behind it, and to the answer."""
     addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    shares = len(addresses) + (len(addresses) > 1)
+    shares = range(len(addresses) + (len(addresses) > 1), 0, -1)
     failure = OSError(f"{host}: no address")
-    for family, kind, protocol, _, address in addresses:
+    for share, (family, kind, protocol, _, address) in zip(shares, addresses):
         try:
             plain = socket.socket(family, kind, protocol)
         except OSError as error:  # a kernel without IPv6
             failure = error
             continue
         try:
-            plain.settimeout(max(0.001, (end - time.monotonic()) / shares))
+            plain.settimeout(max(0.001, (end - time.monotonic()) / share))
             plain.connect(address)
             plain.settimeout(max(0.001, end - time.monotonic()))
             return plain
         except OSError as error:
             plain.close()
             failure = error
-        shares -= 1
     raise failure
 
 

@@ -18,8 +18,7 @@ _coretap() {
 		COMPREPLY=($(compgen -W "tcp://127.0.0.1:28370 $(printf 'ipc://%s ' /run/coretap/*)" -- "$cur"))
 		return
 		;;
-	--position) COMPREPLY=($(compgen -f -- "$cur")) && return ;;
-	--curve-* | --creds | --tls-ca | --tls-cert | --tls-key) COMPREPLY=($(compgen -f -- "$cur")) && return ;;
+	--position | --curve-* | --creds | --tls-ca | --tls-cert | --tls-key) COMPREPLY=($(compgen -f -- "$cur")) && return ;;
 	--count | --for | --timeout | --port | --speed | --interval) return ;;
 	esac
 	case $command in

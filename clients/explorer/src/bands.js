@@ -11,10 +11,9 @@ function bandOf({ fee, vsize }) {
   return i;
 }
 
-/** Counts what it was told, not what the mirror has: that is ahead, by the event in hand.
- * Each transaction carries its band while it is counted, so that what is counted once leaves once. */
+/** Counts what it was told, not what the mirror has: that is ahead, by the event in hand. */
 export class Bands {
-  #counted = new Map(); // by txid: one that is added again, as its removal was not seen, is another object
+  #counted = new Map(); // as what by txid: so it leaves, whatever the mirror has learned of it since
 
   counts = BOUNDS.map(() => 0);
   vsizes = BOUNDS.map(() => 0);
@@ -24,19 +23,18 @@ export class Bands {
   unknown = 0; // transactions whose fee or size is not known
 
   add(tx) {
-    const before = this.#counted.get(tx.txid);
-    if (before === tx) return;
-    if (before) this.remove(before);
-    this.#counted.set(tx.txid, tx);
-    tx.band = bandOf(tx);
-    this.#count(tx, 1);
+    this.remove(tx); // its removal was perhaps not seen
+    const { txid, vsize, fee } = tx;
+    const counted = { vsize, fee, band: bandOf(tx) };
+    this.#counted.set(txid, counted);
+    this.#count(counted, 1);
   }
 
-  remove(tx) {
-    if (this.#counted.get(tx.txid) !== tx) return;
-    this.#counted.delete(tx.txid);
-    this.#count(tx, -1);
-    tx.band = undefined;
+  remove({ txid }) {
+    const counted = this.#counted.get(txid);
+    if (!counted) return;
+    this.#counted.delete(txid);
+    this.#count(counted, -1);
   }
 
   /** Anew, when the mempool was. */

@@ -104,6 +104,18 @@ test("what is added again although its removal was not seen counts once", () => 
   assert.deepEqual([s.level().count, s.level().vsize, s.level().fees], [0, 0, 0]);
 });
 
+test("what the mirror has learned of a transaction since it was counted leaves no rest", () => {
+  const s = new Scene();
+  s.add(1, 0, { vsize: null });
+  assert.deepEqual([s.level().unknown, s.level().vsize], [1, 0]);
+  s.pool.get(id(1)).vsize = 100; // as its removal tells
+  s.remove(1, "expiry");
+  s.add(2);
+  s.pool.transactions.delete(id(2)); // not in a snapshot
+  s.remove(2, "expiry");
+  assert.deepEqual(s.level(), { count: 0, vsize: 0, fees: 0, bands: BOUNDS.map(() => 0), counts: BOUNDS.map(() => 0), unknown: 0 });
+});
+
 test("a second's point has what happened in it, silence has points too, and the series are bounded", () => {
   const s = new Scene();
   s.add(1, 0.2);

@@ -67,6 +67,7 @@ export class Node {
   topics = new Map();
   whole = null; // what was asked for when the run started, if that was seen: of these every topic begins at 1
   toldOldRun = 0;
+  heard = false; // else it comes from a saved position only
   settled = -1; // position of a status, or of a saved place: of topics not known yet nothing was taken beyond it
   resumed = false; // from a position: a message may have been taken in part
 
@@ -227,10 +228,16 @@ export class Stream {
   #node(label) {
     let node = this.nodes.get(label);
     if (!node) {
-      if (this.nodes.size >= MAX_NODES) throw new WireError("node: too many labels");
+      if (this.nodes.size >= MAX_NODES) {
+        // Nobody heard of it since its position was saved.
+        const unheard = [...this.nodes.values()].find((known) => !known.heard);
+        if (!unheard) throw new WireError("node: too many labels");
+        this.nodes.delete(unheard.label);
+      }
       node = new Node(label);
       this.nodes.set(label, node);
     }
+    node.heard = true;
     this.last = node;
     return node;
   }

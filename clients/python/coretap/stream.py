@@ -69,6 +69,7 @@ class Node:
         # What was asked for when the run started, if that was seen: of these every topic begins at 1.
         self.whole: Optional[Filter] = None
         self.told_old_run = 0
+        self.heard = False  # else it comes from a saved position only
         # Position of a status, or of a saved place: of topics not known yet nothing was taken beyond it.
         self.settled = -1
         self.resumed = False  # from a position: a message may have been taken in part
@@ -165,9 +166,13 @@ class Stream:
         node = self.nodes.get(label)
         if not node:
             if len(self.nodes) >= MAX_NODES:
-                raise WireError("node: too many labels")
+                # Nobody heard of it since its position was saved.
+                unheard = next((name for name, known in self.nodes.items() if not known.heard), None)
+                if unheard is None:
+                    raise WireError("node: too many labels")
+                del self.nodes[unheard]
             node = self.nodes[label] = Node(label)
-        self.last = node
+        node.heard, self.last = True, node
         return node
 
     # ---- the one rule ----
