@@ -144,7 +144,7 @@ static bool is_directory(const char *path)
 static bool lock_is_held(const char *path)
 {
 	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-	bool held = fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK;
+	bool held = fd >= 0 && flock(fd, LOCK_EX | LOCK_NB);
 
 	if (fd >= 0)
 		close(fd);
