@@ -140,22 +140,30 @@ static bool is_directory(const char *path)
 	return false;
 }
 
-/* Whether another coretapd has the label: its files are not to be given to anybody. */
-static bool lock_is_held(const char *path)
-{
-	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-	bool held = fd >= 0 && flock(fd, LOCK_EX | LOCK_NB);
-
-	if (fd >= 0)
-		close(fd);
-	return held;
-}
-
 static int lock_refused(const struct bridge *b)
 {
 	log_error("another coretapd runs under the label %s; %s", b->label,
 		  b->options->detach ? "stop it first" : "choose another with --name");
 	return EXIT_ADDRESS;
+}
+
+static int lock_unreadable(const char *path)
+{
+	log_error("%s: %s", path, strerror(errno));
+	return errno == EACCES || errno == EPERM ? EXIT_PRIVILEGE : EXIT_OTHER;
+}
+
+/* What another coretapd has under the label is not to be given to anybody. */
+static int lock_look(const struct bridge *b, const char *path)
+{
+	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK), code = 0;
+
+	if (fd < 0)
+		return errno == ENOENT ? 0 : lock_unreadable(path);
+	if (flock(fd, LOCK_EX | LOCK_NB))
+		code = lock_refused(b);
+	close(fd);
+	return code;
 }
 
 /* With --detach nothing is made, and nothing given: whose it is may start again under the label. */
@@ -164,6 +172,7 @@ static int lock_take(struct bridge *b)
 	static const char *const names[] = { "lock", NULL };
 	bool detach = b->options->detach;
 	char path[160];
+	int code;
 
 	snprintf(b->directory, sizeof(b->directory), RUN_DIRECTORY "/%s", b->label);
 	snprintf(path, sizeof(path), "%s/lock", b->directory);
@@ -176,17 +185,16 @@ static int lock_take(struct bridge *b)
 	}
 	if (!is_directory(b->directory))
 		return EXIT_OTHER;
-	if (lock_is_held(path))
-		return lock_refused(b);
+	code = lock_look(b, path);
+	if (code)
+		return code;
 	if (!detach)
 		privilege_give(&b->user, b->directory, names);
 	privilege_as(&b->user);
 	b->lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
 	privilege_self();
-	if (b->lock < 0) {
-		log_error("%s: %s", path, strerror(errno));
-		return errno == EACCES || errno == EPERM ? EXIT_PRIVILEGE : EXIT_OTHER;
-	}
+	if (b->lock < 0)
+		return lock_unreadable(path);
 	return flock(b->lock, LOCK_EX | LOCK_NB) ? lock_refused(b) : 0;
 }
 

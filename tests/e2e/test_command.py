@@ -503,6 +503,8 @@ class Recordings(CommandCase):
         port = free_port()
         self.address = ("--address", f"tcp://127.0.0.1:{port}")
         tail = self.run_command("tail", "--json", *self.address)
+        # Its sockets are there, and connect as soon as there is somebody: the player does not wait for long.
+        wait_until(lambda: len(os.listdir(f"/proc/{tail.process.pid}/task")) >= 3, 20, "libzmq's threads")
         player = self.run_command("play", recording, "--port", port, *args)
         self.assertEqual(player.process.wait(240), 0, player.log())
         wait_until(lambda: tail.log().count("stopped; waiting") == 2, 5, "the end of both sockets")

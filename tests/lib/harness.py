@@ -4,6 +4,7 @@ Nothing here uses coretap's own clients or catalogue: frames are read with plain
 as a stranger would read them, so the tests witness the wire contract independently.
 """
 import atexit
+import itertools
 import json
 import os
 import platform
@@ -127,10 +128,17 @@ def wait_connected(process, *ports):
     time.sleep(1)
 
 
+PORTS = itertools.cycle(range(10000 + os.getpid() % 61 * 300, 10300 + os.getpid() % 61 * 300, 3))
+for _ in range(random.randrange(100)):
+    next(PORTS)
+
+
 def free_port():
-    """The first of three consecutive free ports, below those that the kernel gives to connections."""
+    """The first of three consecutive free ports, below those that the kernel gives to connections and below
+    coretapd's own. Other processes' tests have others, and here none comes twice soon: who looks for a port while
+    a coretapd is down that will want its own again must not find it."""
     while True:
-        port = random.randrange(10000, 32000)
+        port = next(PORTS)
         try:
             for i in range(3):
                 with socket.socket() as s:

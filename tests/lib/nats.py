@@ -35,7 +35,7 @@ def need_nats():
 def free_ports(count):
     ports = []
     while len(ports) < count:
-        port = random.randrange(10000, 32000)
+        port = random.randrange(28500, 32000)
         with socket.socket() as s:
             try:
                 s.bind(("127.0.0.1", port))
