@@ -15,7 +15,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 
 import msgpack
@@ -97,24 +96,8 @@ class Silent(Exception):
     """It went on as if nothing had happened, and nobody has argued why that is right."""
 
 
-class Ports:
-    """Each run has four ports of its own, and those of runs beside it are not given twice."""
-
-    def __init__(self):
-        self.lock, self.used = threading.Lock(), set()
-
-    def take(self):
-        with self.lock:
-            while True:
-                port = free_port()
-                if not self.used & set(range(port, port + 4)):
-                    self.used |= set(range(port, port + 4))
-                    return port
-
-
 class Run:
     """coretapd with one call that fails, a node that fires, and what a subscriber got."""
-    ports = Ports()
     context = None
     shim = None
     args = ("--metrics", "127.0.0.1:{metrics}")
@@ -125,7 +108,7 @@ class Run:
         self.what, self.number = name, number
         self.directory = tempfile.mkdtemp(prefix="coretap-inject-")
         self.binary = shutil.copy(FAKE_NODE, os.path.join(self.directory, "node"))
-        self.port = self.ports.take()
+        self.port = free_port()
         self.label = f"i{os.getpid()}-{self.port}"
         self.log_path = os.path.join(self.directory, "log")
         # Not beside the node: its directory is watched.

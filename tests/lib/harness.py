@@ -128,20 +128,21 @@ def wait_connected(process, *ports):
     time.sleep(1)
 
 
-PORTS = itertools.cycle(range(10000 + os.getpid() % 61 * 300, 10300 + os.getpid() % 61 * 300, 3))
-for _ in range(random.randrange(100)):
+PORTS = itertools.cycle(range(10000 + os.getpid() % 20 * 900, 10900 + os.getpid() % 20 * 900, 4))
+for _ in range(random.randrange(225)):
     next(PORTS)
 
 
 def free_port():
-    """The first of three consecutive free ports, below those that the kernel gives to connections and below
+    """The first of four consecutive free ports, below those that the kernel gives to connections and below
     coretapd's own. Other processes' tests have others, and here none comes twice soon: who looks for a port while
     a coretapd is down that will want its own again must not find it."""
     while True:
         port = next(PORTS)
         try:
-            for i in range(3):
+            for i in range(4):
                 with socket.socket() as s:
+                    s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as who binds it; connections linger
                     s.bind(("127.0.0.1", port + i))
             return port
         except OSError:
