@@ -73,6 +73,8 @@ ABSORBED = {
     ("stat", "room"),
     # the quarter of /run is not known then; what does not fit is told
     ("statvfs", "room"),
+    # the lease of a replaced file goes with its descriptor, when the next one is attached at the latest
+    ("fcntl", "binary_release"),
     # the first three descriptors are there, as most often
     ("open", "descriptors_prepare"),
     # not empty, as most often
