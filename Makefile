@@ -25,8 +25,8 @@ PROTOCOL = $(call objects,$(wildcard protocol/*.c))
 BRIDGE = $(call objects,$(filter-out bridge/main.c,$(wildcard bridge/*.c)))
 LIBRARY_SOURCES = $(wildcard clients/c/*.c)
 LIBRARY = $(call objects,$(LIBRARY_SOURCES) protocol/catalogue.c protocol/decode.c protocol/json.c)
-NATS = $(call objects,$(wildcard clients/nats/*.c) $(addprefix clients/c/command/,follow.c keygen.c output.c program.c times.c))
-COMMAND = $(call objects,$(wildcard clients/c/command/*.c) bridge/probes.c bridge/operands.c bridge/log.c protocol/encode.c)
+NATS = $(call objects,$(wildcard clients/nats/*.c) $(addprefix clients/c/command/,follow.c keygen.c output.c program.c times.c) bridge/key.c)
+COMMAND = $(call objects,$(wildcard clients/c/command/*.c) bridge/probes.c bridge/operands.c bridge/log.c protocol/encode.c bridge/key.c)
 
 # Where there is no libnats, what needs it is left out.
 WITH_NATS := $(shell echo '\#include <nats/nats.h>' | $(CC) $(CFLAGS) -E - >/dev/null 2>&1 && echo coretap-nats)

@@ -10,10 +10,9 @@
 
 #include "access.h"
 #include "descriptors.h"
+#include "key.h"
 #include "log.h"
 
-#define KEY_TEXT 40
-#define KEY_BYTES 32
 #define MAX_CLIENTS 10000
 #define MAX_MONITORS 4
 #define QUESTIONS_PER_TURN 16
@@ -43,30 +42,6 @@ struct access {
 	uint64_t rejected;
 };
 
-/* The key that a line holds: 1, 0 for an empty line or a comment, -EINVAL. */
-static int line_key(const char *line, uint8_t key[KEY_BYTES])
-{
-	char word[KEY_TEXT + 1];
-	size_t len;
-
-	line += strspn(line, " \t");
-	len = strcspn(line, " \t\r\n");
-	if (len == KEY_TEXT) {
-		memcpy(word, line, KEY_TEXT);
-		word[KEY_TEXT] = '\0';
-		return zmq_z85_decode(key, word) ? 1 : -EINVAL;
-	}
-	/* A key may begin with # as well, but has its length. */
-	return !len || *line == '#' ? 0 : -EINVAL;
-}
-
-/* `coretap keygen` says of each key which one of a pair it is. */
-static bool line_says(const char *line, const char *kind)
-{
-	return !strncmp(line, "# ", 2) && !strncmp(line + 2, kind, strlen(kind)) &&
-	       !strncmp(line + 2 + strlen(kind), " key of coretap", 15);
-}
-
 /* Calls found for each key of a file, as long as it returns 0. Returns 0 or -errno, said in the
  * log. */
 static int keys_read(const char *path, FILE *file, bool secret,
@@ -79,13 +54,13 @@ static int keys_read(const char *path, FILE *file, bool secret,
 
 	while (!err && fgets(line, sizeof(line), file)) {
 		number++;
-		if (line_says(line, secret ? "public" : "secret")) {
+		if (key_is_other(line, secret ? KEY_SECRET : KEY_PUBLIC)) {
 			err = -EINVAL;
 			log_error("%s:%u: holds a %s key, a %s one is wanted", path, number,
 				  secret ? "public" : "secret", secret ? "secret" : "public");
 			break;
 		}
-		err = line_key(line, key);
+		err = key_in_line(line, key);
 		if (err < 0)
 			log_error("%s:%u: wants a key of 40 characters, as `coretap keygen` makes "
 				  "them",

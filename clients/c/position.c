@@ -47,7 +47,6 @@ static int load_line(char *line, struct tracker *const trackers[N_SOCKETS],
 {
 	char *words[4];
 	uint64_t run, n, next, at = UINT64_MAX;
-
 	int n_words = split(line, words);
 
 	switch (n_words) {

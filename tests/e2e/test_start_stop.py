@@ -623,7 +623,6 @@ class Following(Case):
                        "fired without the other's")
             self.assertIn(str(other.pid), bridge.log())
 
-
     def test_another_process_becomes_the_node(self):
         """Once the first has ended: it is named as the process that is traced, and ignored no more."""
         binary = self.binary()

@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "../../../bridge/key.h"
 #include "../../../protocol/json.h"
 #include "../coretap.h"
 
@@ -110,20 +111,11 @@ struct follow {
 	void *arg;
 };
 
-enum key_kind { KEY_PUBLIC, KEY_SECRET };
-
 /* Reads the key that a file of `coretap keygen` holds. Returns whether it could; said if not. */
-#define KEY_TEXT 40
 bool key_read(const char *path, enum key_kind wanted, char key[KEY_TEXT + 1]);
 
-/* Whether a line of such a file says that its key is the other one of the pair, and how to say it.
- */
-bool key_is_other(const char *line, enum key_kind wanted);
+/* How to say of such a file that its key is the other one of the pair. */
 const char *key_other_text(enum key_kind wanted);
-
-/* As coretapd reads a line of such a file: 1 for a key, 0 for a comment or nothing, -1 for what is
- * neither. */
-int key_in_line(const char *line);
 
 /* The keys of both sides, where the command line has them; else *server is '\0'. Returns EXIT_DONE
  * or an exit code, after saying why. */

@@ -154,6 +154,7 @@ struct keys {
 static bool keys_count(const char *path, enum key_kind wanted, bool single, struct keys *keys)
 {
 	FILE *file = fopen(path, "re");
+	uint8_t key[KEY_BYTES];
 	char line[1024];
 
 	*keys = (struct keys){ 0 };
@@ -162,7 +163,7 @@ static bool keys_count(const char *path, enum key_kind wanted, bool single, stru
 	setvbuf(file, NULL, _IONBF, 0);
 	for (unsigned int number = 1; !(single && keys->n) && fgets(line, sizeof(line), file);
 	     number++) {
-		int found = key_in_line(line);
+		int found = key_in_line(line, key);
 
 		keys->n += found > 0;
 		if (found < 0 && !keys->wrong && (wanted == KEY_SECRET || !single))
@@ -170,6 +171,7 @@ static bool keys_count(const char *path, enum key_kind wanted, bool single, stru
 		keys->other |= key_is_other(line, wanted);
 	}
 	explicit_bzero(line, sizeof(line));
+	explicit_bzero(key, sizeof(key));
 	fclose(file);
 	return true;
 }

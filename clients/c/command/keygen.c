@@ -10,42 +10,10 @@
 
 #include "command.h"
 
-static const char *const kinds[] = {
-	[KEY_PUBLIC] = "# public key of coretap", [KEY_SECRET] = "# secret key of coretap"
-};
-
-bool key_is_other(const char *line, enum key_kind wanted)
-{
-	const char *other = kinds[wanted == KEY_PUBLIC ? KEY_SECRET : KEY_PUBLIC];
-
-	return !strncmp(line, other, strlen(other));
-}
-
 const char *key_other_text(enum key_kind wanted)
 {
 	return wanted == KEY_PUBLIC ? "holds a secret key, a public one is wanted"
 				    : "holds a public key, a secret one is wanted";
-}
-
-int key_in_line(const char *line)
-{
-	char word[KEY_TEXT + 1];
-	uint8_t key[32];
-	int found = 0;
-	size_t len;
-
-	line += strspn(line, " \t");
-	len = strcspn(line, " \t\r\n");
-	if (len == KEY_TEXT) {
-		memcpy(word, line, len);
-		word[len] = '\0';
-		found = zmq_z85_decode(key, word) ? 1 : -1;
-		explicit_bzero(word, sizeof(word));
-		explicit_bzero(key, sizeof(key));
-	} else if (len && *line != '#') {
-		found = -1;
-	}
-	return found;
 }
 
 bool key_read(const char *path, enum key_kind wanted, char key[KEY_TEXT + 1])
@@ -128,9 +96,9 @@ static int run(const struct subcommand *self, int argc, char **argv)
 		complain("this libzmq was built without CURVE");
 		return EXIT_OTHER;
 	}
-	good = key_write(path[0], 0600, kinds[KEY_SECRET], ": show it to nobody", secret_key);
+	good = key_write(path[0], 0600, key_comment(KEY_SECRET), ": show it to nobody", secret_key);
 	explicit_bzero(secret_key, sizeof(secret_key));
-	if (good && !key_write(path[1], 0644, kinds[KEY_PUBLIC], "", public_key)) {
+	if (good && !key_write(path[1], 0644, key_comment(KEY_PUBLIC), "", public_key)) {
 		unlink(path[0]);
 		good = false;
 	}
